@@ -17,7 +17,7 @@ from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import AnswerSource, always, committed, now
 from queuectl.core.model.budgets import HOUR, Budget, Period
 from queuectl.core.model.usage_limits import SubjectKind
-from queuectl.ports.budgets import BudgetReadings, BudgetRow, BudgetUse
+from queuectl.ports.budgets import BudgetReadings, BudgetRow, BudgetUse, GrantRow
 
 BUDGETS: Final = "budgets"
 MOST_ROWS: Final = 1000
@@ -43,6 +43,7 @@ class BudgetBalance(Document):
     begins: datetime
     ends: datetime
     hours: float = Field(description="Of the spec, in base units times hours: GPU-hours, milli-cpu-hours.")
+    granted: float = Field(description="Beside them, by hand, in this period.")
     used: float = Field(description="By attempts that are over, and by those that run on a Metered budget.")
     reserved: float = Field(description="By attempts that run on a Safe budget.")
     left: float = Field(description="Below 0: a Metered budget is exceeded, or `hours` were lowered.")
@@ -53,14 +54,19 @@ class BudgetChange(Document):
 
     sequence: int = Field(description="Of that decision.")
     at: datetime
-    kind: str = Field(description="Reserve, Settle or Refund.")
+    kind: str = Field(
+        description="Reserve, Settle, or Refund of what an attempt has used; Grant or Refund by hand."
+    )
     subject: str
     workload: str | None = Field(
         description="As `namespace/kind/name`. Null: the caller may not list it, or it is not kept any more."
     )
-    attempt: int
+    attempt: int | None = Field(description="Null: by hand.")
     reserved: float = Field(description="Change of what is reserved, in base units times hours.")
     used: float = Field(description="Change of what is used.")
+    granted: float = Field(description="What an edit has granted by hand. Below 0: what it took back.")
+    reason: str | None = Field(description="Of what is granted.")
+    author: str | None = Field(description="Of that edit. Null: unknown, or of an attempt.")
 
 
 class BudgetReport(Committed):
@@ -110,16 +116,25 @@ class BudgetRoutes:
             if wanted is None
             else await self._source.ask(self._budgets.budget_rows(wanted, at, MOST_ROWS))
         )
+        period = periods.get(wanted or "")
+        grants = (
+            []
+            if wanted is None or period is None
+            else await self._source.ask(self._budgets.budget_grants(wanted, period))
+        )
         namespaces = {one.namespace for one in use} | {one.ref.namespace for one in rows or () if one.ref}
+        namespaces |= {(one.grant.workload or "").partition("/")[0] for one in grants}
         allowed = await question.caller.namespaces("list", WORKLOADS, {one for one in namespaces if one})
         readable = await question.caller.names(BUDGETS, known)
         items = await asyncio.to_thread(_items, known, use, periods, allowed, readable)
         subjects = {one.subject for one in items}
+        of_grants = {None, *subjects} if items else set()
+        changes = [_row(one, allowed) for one in rows or () if one.entry.subject in subjects]
+        changes += [_grant(one, allowed) for one in grants if one.grant.subject in of_grants]
+        changes.sort(key=lambda one: one.sequence, reverse=True)
         return BudgetReport(
             items=items,
-            rows=None
-            if rows is None
-            else tuple(_row(one, allowed) for one in rows if one.entry.subject in subjects),
+            rows=None if rows is None else tuple(changes[:MOST_ROWS]),
             **committed(sight),
         )
 
@@ -149,6 +164,25 @@ def _items(
     return tuple(_item(known[key[0]], key[1], periods[key[0]], *sums[key]) for key in sorted(shown))
 
 
+def _grant(row: GrantRow, allowed: Allowed) -> BudgetChange:
+    """Who may not list the refunded workload sees neither its name nor the reason."""
+    grant = row.grant
+    visible = grant.workload is None or grant.workload.partition("/")[0] in allowed
+    return BudgetChange(
+        sequence=row.sequence,
+        at=row.at,
+        kind="Grant" if grant.workload is None else "Refund",
+        subject=grant.subject or "",
+        workload=grant.workload if visible else None,
+        attempt=None,
+        reserved=0.0,
+        used=0.0,
+        granted=row.amount / HOUR,
+        reason=grant.reason if visible else None,
+        author=row.author,
+    )
+
+
 def _item(budget: Budget, subject: str, period: Period, reserved: int, used: int) -> BudgetBalance:
     return BudgetBalance(
         budget=budget.name,
@@ -160,9 +194,10 @@ def _item(budget: Budget, subject: str, period: Period, reserved: int, used: int
         begins=period.begins,
         ends=period.ends,
         hours=budget.amount / HOUR,
+        granted=budget.granted(subject, period) / HOUR,
         used=used / HOUR,
         reserved=reserved / HOUR,
-        left=(budget.amount - reserved - used) / HOUR,
+        left=(budget.allowed(subject, period) - reserved - used) / HOUR,
     )
 
 
@@ -177,4 +212,7 @@ def _row(row: BudgetRow, allowed: Allowed) -> BudgetChange:
         attempt=entry.attempt,
         reserved=entry.reserved / HOUR,
         used=entry.used / HOUR,
+        granted=0.0,
+        reason=None,
+        author=None,
     )

@@ -152,6 +152,12 @@ def queue(kind: str, namespace: str, name: str) -> EditTarget:
     return _target(found, row.resource, (GROUP, VERSION, row.plural), where, name)
 
 
+def budget(name: str) -> EditTarget:
+    """Raises BadTarget."""
+    row = POLICY_KINDS["Budget"]
+    return _target("Budget", row.resource, (GROUP, VERSION, row.plural), None, name)
+
+
 def _target(
     kind: str, resource: str, collection: tuple[str, str, str], namespace: str | None, name: str
 ) -> EditTarget:
@@ -282,6 +288,16 @@ async def set_stop_policy(
     patch = {"metadata": metadata, "spec": spec}
     changed = await session.patch(target.path, patch)
     return EditedField(target, "spec.stopPolicy", before, policy, changed, noted.get(REASON_ANNOTATION))
+
+
+async def grant(session: Session, target: EditTarget, given: Json) -> EditedField:
+    """Add hours by hand to a Budget. One patch, which fails if it has changed meanwhile. Raises ApiError."""
+    now = await session.get(target.path)
+    before = part(now, "spec").get("grants") or []
+    metadata = {"uid": uid(now), "resourceVersion": part(now, "metadata").get("resourceVersion")}
+    changed = await session.patch(target.path, {"metadata": metadata, "spec": {"grants": [*before, given]}})
+    count = len(before)
+    return EditedField(target, "spec.grants", str(count), str(count + 1), changed, given["reason"])
 
 
 async def delete(session: Session, target: EditTarget, allowed: Callable[[Json], None]) -> Json:

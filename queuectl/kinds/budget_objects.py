@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from queuectl.kinds.policy_schema import Name, ObjectPart, Quantity, ResourceName, rule, rules
+from queuectl.kinds.policy_schema import ATOMIC, Name, ObjectPart, Quantity, ResourceName, rule, rules
 from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec
 
 Time = Annotated[AwareDatetime, WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 64})]
@@ -58,6 +58,21 @@ class BudgetRefundSpec(ObjectPart):
     """Of an attempt that was evicted because its pods failed with a node."""
 
 
+class BudgetGrantSpec(ObjectPart):
+    """Hours that were granted by hand, beside those of the Budget."""
+
+    hours: Quantity
+    """How many hours of one unit of the resource."""
+    at: Time
+    """A time in the period that they are for."""
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
+    """The user, or the value of the account key, that gets them. Unset: each."""
+    workload: Annotated[str, StringConstraints(min_length=1, max_length=600)] | None = None
+    """Of a refund: the workload, as NAMESPACE/KIND/NAME, whose hours are given back."""
+    reason: Annotated[str, StringConstraints(pattern=r"^[^\r\n]+$", max_length=500)]
+    """Why."""
+
+
 class BudgetSpec(ObjectPart):
     """What a budget applies to, and how much it allows."""
 
@@ -87,6 +102,9 @@ class BudgetSpec(ObjectPart):
     exceeded. Metered: it needs one hour in advance; what runs goes on when no hours are left."""
     refunds: BudgetRefundSpec = Field(default_factory=BudgetRefundSpec)
     """What is given back of an attempt that did not end by itself."""
+    grants: Annotated[tuple[BudgetGrantSpec, ...], Field(max_length=256, json_schema_extra=ATOMIC)] = ()
+    """What was granted by hand, each for one period. Who changes it needs the RBAC verb `grant` on budgets.
+    The ledger keeps each version with its author."""
     on_exhausted: Literal["Wait", "LowerClass", "Refuse"] = "Wait"
     """What is done with a workload for which too few hours are left. Wait: it waits until enough are left.
     LowerClass: until then it is queued, admitted and preempted at the priority of lowerClass, and what is

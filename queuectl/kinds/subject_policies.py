@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from queuectl.core.model.budgets import (
     HOUR,
     Budget,
+    BudgetGrant,
     BudgetMode,
     BudgetPeriods,
     OnExhausted,
@@ -16,6 +17,7 @@ from queuectl.core.model.budgets import (
     PeriodKind,
 )
 from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.resources import CPU
 from queuectl.core.model.usage_limits import (
     WORKLOADS,
     Dimension,
@@ -25,7 +27,7 @@ from queuectl.core.model.usage_limits import (
     UsageLimit,
 )
 from queuectl.core.model.workload import ConfigKey
-from queuectl.kinds.budget_objects import BudgetObject
+from queuectl.kinds.budget_objects import BudgetGrantSpec, BudgetObject
 from queuectl.kinds.idle_policy_objects import AFTER_NOTICE, LEAST_NOTICE, IdlePolicyObject
 from queuectl.kinds.policy_amounts import BadPolicy, amount_of, listed_once
 from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec, UsageLimitObject
@@ -76,6 +78,20 @@ def budget(key: ConfigKey, model: BudgetObject) -> Budget:
         refund_node_failures=spec.refunds.node_failures,
         on_exhausted=OnExhausted(spec.on_exhausted),
         lower_class=spec.lower_class,
+        grants=tuple(
+            _grant(one, spec.resource, f"spec.grants[{index}]") for index, one in enumerate(spec.grants)
+        ),
+    )
+
+
+def _grant(model: BudgetGrantSpec, resource: str, path: str) -> BudgetGrant:
+    thousandths = amount_of(model.hours, CPU, f"{path}.hours")
+    return BudgetGrant(
+        amount=thousandths * HOUR // (1 if resource == CPU else 1000),
+        at=model.at.astimezone(UTC),
+        subject=model.subject,
+        workload=model.workload,
+        reason=model.reason,
     )
 
 

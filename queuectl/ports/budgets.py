@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from queuectl.core.model.budgets import BudgetEntry, BudgetSum, Period
+from queuectl.core.model.budgets import BudgetEntry, BudgetGrant, BudgetSum, Period
 from queuectl.core.model.workload import ObjectRef, StoredWorkload
 
 
@@ -33,6 +33,19 @@ class BudgetRow(NamedTuple):
     """The workload; None: the ledger does not keep that decision any more."""
 
 
+class GrantRow(NamedTuple):
+    """A grant that an edit of a Budget has added or taken back."""
+
+    sequence: int
+    """Of the decision about the edit."""
+    at: datetime
+    author: str | None
+    """None: unknown."""
+    grant: BudgetGrant
+    amount: int
+    """Below 0: it was taken back. Base units times microseconds."""
+
+
 class BudgetBalances(NamedTuple):
     """As an engine is restored with them."""
 
@@ -53,6 +66,9 @@ class BudgetReadings(Protocol):
 
     async def budget_rows(self, budget: str, at: datetime, most: int) -> list[BudgetRow]:
         """Return the rows of one budget in those periods, the newest first, at most so many."""
+
+    async def budget_grants(self, budget: str, period: Period) -> list[GrantRow]:
+        """Return what was granted of one budget in a period, the newest first."""
 
     async def budget_balances(
         self, sequence: int, at: datetime, workloads: Iterable[StoredWorkload]

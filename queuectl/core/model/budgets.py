@@ -87,13 +87,28 @@ class BudgetPeriods:
 
 
 @value(frozen=True, slots=True, kw_only=True)
+class BudgetGrant:
+    """What was granted by hand beside the amount of a Budget (Y11)."""
+
+    amount: int
+    """In base units times microseconds."""
+    at: datetime
+    """A time in the period that it is for."""
+    subject: str | None
+    """None: each."""
+    workload: str | None
+    """As NAMESPACE/KIND/NAME: what it has used is refunded; None: it is no refund."""
+    reason: str
+
+
+@value(frozen=True, slots=True, kw_only=True)
 class Budget:
     name: str
     target: LimitTarget
     subject: LimitSubject
     resource: str
     amount: int
-    """Of each subject in each period, in base units times microseconds."""
+    """Of each subject in each period, without grants, in base units times microseconds."""
     periods: BudgetPeriods
     mode: BudgetMode
     refund_preempted: int = 0
@@ -103,6 +118,19 @@ class Budget:
     on_exhausted: OnExhausted = OnExhausted.WAIT
     lower_class: str | None = None
     """Of LowerClass: name of the WorkloadPriorityClass whose priority has what it does not cover."""
+    grants: tuple[BudgetGrant, ...] = ()
+
+    def granted(self, subject: str, period: Period) -> int:
+        """Return what was granted to a subject in a period, in base units times microseconds."""
+        return sum(
+            one.amount
+            for one in self.grants
+            if one.subject in (None, subject) and period.begins <= one.at < period.ends
+        )
+
+    def allowed(self, subject: str, period: Period) -> int:
+        """Return what a subject may use in a period, in base units times microseconds."""
+        return self.amount + self.granted(subject, period)
 
 
 class EntryKind(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -12,15 +12,15 @@ from sqlalchemy import and_, func, literal, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.features.budgets.balances import Balances
-from queuectl.core.model.budgets import BUDGET_LEVELS, Budget, BudgetEntry, Period
-from queuectl.core.model.workload import ObjectRef, StoredWorkload
+from queuectl.core.model.budgets import BUDGET_LEVELS, Budget, BudgetEntry, BudgetGrant, Period
+from queuectl.core.model.workload import ConfigKey, ObjectRef, StoredWorkload
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_amounts import BadPolicy
 from queuectl.ledger import tables as t
 from queuectl.ledger.budget_rows import OF_OPEN_ATTEMPT, budget_entry, budgets_at, open_budget_entries
 from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
 from queuectl.ledger.rows import configs_in_force
-from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse
+from queuectl.ports.budgets import BudgetBalances, BudgetRow, BudgetUse, GrantRow
 from queuectl.ports.outbox import BudgetLevel
 
 _ROW, _DECISION = t.budget_entry.c, t.decision.c
@@ -89,6 +89,28 @@ class LedgerBudgetReadings:
         ]
 
     @ledger_call
+    async def budget_grants(self, budget: str, period: Period) -> list[GrantRow]:
+        table = t.config_revision.c
+        query = select(table.from_seq, table.from_at, table.author, table.spec).where(
+            table.cluster_id == self._cluster, table.kind == "Budget", table.name == budget
+        )
+        found, before = list[GrantRow](), Counter[BudgetGrant]()
+        async with reading(self._pool) as connection:
+            rows = (await connection.execute(query.order_by(table.from_seq))).all()
+        for sequence, at, author, spec in rows:
+            with suppress(BadPolicy):
+                policy = parse_policy(ConfigKey("Budget", "", budget), spec)
+                given = Counter(policy.grants if isinstance(policy, Budget) else ())
+                for sign, changed in ((1, given - before), (-1, before - given)):
+                    found += [
+                        GrantRow(sequence, at, author, one, sign * one.amount)
+                        for one in changed.elements()
+                        if period.begins <= one.at < period.ends
+                    ]
+                before = given
+        return found[::-1]
+
+    @ledger_call
     async def budget_balances(
         self, sequence: int, at: datetime, workloads: Iterable[StoredWorkload]
     ) -> BudgetBalances:
@@ -120,7 +142,8 @@ async def levels_reached(
         total = left[place]
         before = left[place] = total - int(change)
         if (budget := budgets.get(name)) is not None and budget.resource == resource:
-            levels = [one for one in BUDGET_LEVELS if 100 * before < one * budget.amount <= 100 * total]
+            allowed = budget.allowed(subject, Period(*dates))
+            levels = [one for one in BUDGET_LEVELS if 100 * before < one * allowed <= 100 * total]
             if levels:
                 found[sequence].append(BudgetLevel(budget, subject, Period(*dates), levels[-1]))
     return {sequence: tuple(levels) for sequence, levels in found.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable
 from functools import partial
 from typing import Any
@@ -95,6 +97,34 @@ async def test_another_name_is_replaced_or_refused(written: Site) -> None:
         for patch in (forged, {"metadata": {"annotations": {AUTHOR: None}}}):
             assert _author(await merge(patch)) == "tenant"
     await written.admin.request("DELETE", f"{path}/forged")
+
+
+async def test_hours_are_granted_by_those_who_may_grant_alone(written: Site) -> None:
+    given = {"hours": "2.5", "at": "2030-01-01T00:00:00Z", "reason": "a deadline"}
+    path, spec = f"{API}/budgets", BUDGET | {"hours": 1}
+    body = _object("Budget", "granted")
+    with pytest.raises(ApiError, match="users that may grant budgets"):
+        await written.tenant.request("POST", path, body | {"spec": spec | {"grants": [given]}})
+    await written.tenant.request("POST", path, body | {"spec": spec})
+    edit = partial(written.tenant.request, "PATCH", f"{path}/granted", content_type=MERGE_PATCH)
+    with pytest.raises(ApiError, match="users that may grant budgets"):
+        await edit({"spec": {"grants": [given]}})
+    by_admin = partial(written.admin.request, "PATCH", f"{path}/granted", content_type=MERGE_PATCH)
+    made = await by_admin({"spec": {"grants": [given]}})
+    assert look(made, ("spec", "grants")) == [given]
+    assert look(await edit({"spec": {"hours": 3}}), ("spec", "grants")) == [given]
+    with pytest.raises(ApiError, match="users that may grant budgets"):
+        await edit({"spec": {"grants": []}})
+    rule = {"apiGroups": ["queuectl.dev"], "resources": ["budgets"], "verbs": ["grant"]}
+    await grant(written.admin, "tenant", "granter", rule)
+    second = given | {"hours": 1}
+    both = {"spec": {"grants": [given, second]}}
+    async with asyncio.timeout(30):
+        while True:  # until the API server knows of the role
+            with contextlib.suppress(ApiError):
+                assert look(await edit(both), ("spec", "grants")) == [given, second]
+                break
+    await written.admin.request("DELETE", f"{path}/granted")
 
 
 async def _replaced(site: Site, write: Awaitable[Json]) -> None:

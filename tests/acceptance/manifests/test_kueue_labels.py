@@ -29,6 +29,7 @@ OTHERS = (
     "queuectl-pods",
     "queuectl-policies",
     "queuectl-restricted",
+    "queuectl-grants",
     "queuectl-authors",
     *WARNINGS,
 )

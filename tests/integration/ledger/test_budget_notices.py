@@ -13,8 +13,9 @@ from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectK
 from queuectl.core.model.workload import ConfigKey, WorkloadId
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.pool import connection_pool
+from queuectl.ledger.read.budgets import LedgerBudgetReadings
 from queuectl.ledger.read.outbox import PostgresOutbox
-from tests.builders import GPU, World, local_queue, queue, workload
+from tests.builders import GPU, T0, World, local_queue, queue, workload
 from tests.integration.ledger.accounting import Cluster
 
 SPEC = {
@@ -137,6 +138,26 @@ async def test_levels_of_a_metered_budget_are_found_while_its_attempts_run(
         assert len(await levels(outbox, 0)) == len(expected)  # none at an end
         findings = [one.code for one in await verify(migrated, cluster)]
         assert [code for code in findings if code.startswith("Budget")] == []
+
+
+async def test_what_was_granted_and_taken_back_has_the_author_of_the_edit(
+    migrated: str, cluster: str
+) -> None:
+    one = {"hours": 5, "at": "2030-01-02T00:00:00Z", "reason": "x"}
+    two = one | {"hours": 7, "workload": "ns/Job/a", "subject": "ada"}
+    later = one | {"at": "2030-02-02T00:00:00Z"}
+    key = ConfigKey("Budget", "", "b")
+    async with connection_pool(migrated) as pool:
+        ledger = Cluster(pool, cluster)
+        for author, grants in (("eve", []), ("eve", [one]), ("joe", [one, one, later]), ("max", [two, one])):
+            await ledger.commit(T0, Configure(key, json.dumps(SPEC | {"grants": grants}), author))
+        period = BUDGET.periods.at(T0)
+        assert period is not None
+        rows = await LedgerBudgetReadings(pool, cluster).budget_grants("b", period)
+        found = [(row.author, row.amount // HOUR, row.grant.workload) for row in rows]
+        assert found == [("max", -5, None), ("max", 7, "ns/Job/a"), ("joe", 5, None), ("eve", 5, None)]
+        assert len({row.sequence for row in rows}) == 3
+        assert all(row.at == T0 for row in rows)
 
 
 def _last(made: Recorded) -> datetime:

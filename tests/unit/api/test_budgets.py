@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from queuectl.api import budget_routes
-from queuectl.core.model.budgets import HOUR, BudgetEntry, BudgetPeriods, EntryKind, Period, PeriodKind
+from queuectl.core.model.budgets import (
+    HOUR,
+    BudgetEntry,
+    BudgetGrant,
+    BudgetPeriods,
+    EntryKind,
+    Period,
+    PeriodKind,
+)
 from queuectl.core.model.workload import ConfigKey, ObjectRef
-from queuectl.ports.budgets import BudgetRow, BudgetUse
+from queuectl.ports.budgets import BudgetRow, BudgetUse, GrantRow
 from tests.builders import GPU
 from tests.unit.api.canned import EPOCH_START, CannedReadings, two_teams
 from tests.unit.api.conftest import Rest, Serve
@@ -123,3 +132,66 @@ async def test_of_more_subjects_than_an_answer_has_those_that_use_most_are_told(
     found = await rest.get(PATH, budget="users")
     assert [one["subject"] for one in found["items"]] == [alice.subject, bob.subject]
     assert [one["subject"] for one in found["rows"]] == [bob.subject, alice.subject]
+
+
+def granted(readings: CannedReadings) -> None:
+    """Edits grant 10 hours to alice, refund 2 of a Job of bob, and take 4 back that all had."""
+    grant = BudgetGrant(amount=10 * HOUR, at=EPOCH_START, subject="alice", workload=None, reason="a deadline")
+    refund = replace(grant, amount=2 * HOUR, subject="bob", workload="other/Job/b", reason="a broken disk")
+    each = replace(grant, amount=4 * HOUR, subject=None, reason="too many")
+    readings.budgets.grants = [
+        GrantRow(20, EPOCH_START, "eve", each, -each.amount),
+        GrantRow(8, EPOCH_START, "eve", refund, refund.amount),
+        GrantRow(6, EPOCH_START, None, grant, grant.amount),
+    ]
+    texts = [
+        {"hours": 10, "at": EPOCH_START.isoformat(), "subject": "alice", "reason": "a deadline"},
+        {
+            "hours": 2,
+            "at": EPOCH_START.isoformat(),
+            "subject": "bob",
+            "workload": "other/Job/b",
+            "reason": "x",
+        },
+    ]
+    readings.commit(configs={ConfigKey("Budget", "", "users"): json.dumps(SPEC | {"grants": texts})})
+
+
+async def test_what_is_granted_by_hand_is_a_row_with_its_reason_and_author(
+    serve: Serve, readings: CannedReadings
+) -> None:
+    granted(readings)
+    found = await (await serve(readings)).get(PATH, budget="users")
+    items = [(one["subject"], one["hours"], one["granted"], one["left"]) for one in found["items"]]
+    assert items == [("alice", 100, 10, 85), ("bob", 100, 2, 94)]
+    rows = [
+        (one["sequence"], one["kind"], one["subject"], one["workload"], one["granted"], one["author"])
+        for one in found["rows"]
+        if one["attempt"] is None
+    ]
+    assert rows == [
+        (20, "Grant", "", None, -4, "eve"),
+        (8, "Refund", "bob", "other/Job/b", 2, "eve"),
+        (6, "Grant", "alice", None, 10, None),
+    ]
+    assert [one["sequence"] for one in found["rows"]] == [20, 9, 8, 7, 6]
+    reasons = [one["reason"] for one in found["rows"] if one["attempt"] is None]
+    assert reasons == ["too many", "a broken disk", "a deadline"]
+
+
+async def test_a_tenant_sees_of_a_refund_of_others_neither_workload_nor_reason(
+    serve: Serve, readings: CannedReadings
+) -> None:
+    granted(readings)
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.tenant("eve", "nowhere")
+    rest = await serve(readings, reviews)
+    assert (await rest.get(PATH, token="eve", budget="users"))["rows"] == []
+    found = await rest.get(PATH, token="alice", budget="users")
+    assert [(one["kind"], one["subject"]) for one in found["rows"]] == [
+        ("Grant", ""),
+        ("Reserve", "alice"),
+        ("Grant", "alice"),
+    ]
+    assert "broken" not in json.dumps(found)

@@ -110,7 +110,7 @@ NUMBERS: Final[dict[str, dict[str, str]]] = {
     },
     "answers.usage_limits:limit_use": {"usagelimits": "items[used limit left waiting]"},
     "answers.workload_filters:counts": {"workloadcounts": "workloads items.more items.values.workloads"},
-    "api.budget_routes:_item": {"budgets": "items[hours used reserved left]"},
+    "api.budget_routes:_item": {"budgets": "items[hours granted used reserved left]"},
     "api.preemption_routes:_preemption": {"preemptions": "items[ranSeconds lost.*]"},
 }
 """By function, the numbers of documents that it computes: `a[b c]` for `a.b a.c`."""
@@ -126,7 +126,7 @@ STORED: Final = {
     "use.devices use.idleDevices",
     "preemptions": "items[attempt sequence shares.preemptor.after shares.preemptor.before "
     "shares.victim.after shares.victim.before]",
-    "budgets": "rows[attempt reserved sequence used]",
+    "budgets": "rows[attempt granted reserved sequence used]",
     "idle": "items[attempt coverage devices engine idleDevices multiprocessors wastedSeconds] others",
 }
 """As the ledger or the policy has them: they are decisions, measurements or settings, and no answers."""

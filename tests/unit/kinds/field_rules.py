@@ -126,11 +126,17 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.mode": "Y3",
         "spec.refunds.preempted": "Y5",
         "spec.refunds.nodeFailures": "Y5",
+        "spec.grants[].hours": "Y11",
+        "spec.grants[].at": "Y11",
+        "spec.grants[].subject": "Y11",
         "spec.onExhausted": "Y8",
         "spec.lowerClass": "Y8",
     },
 }
 """By kind and path, the rule of docs/scheduling.md that obeys the field."""
 
-FOR_READERS: Final = {"WorkloadPriorityClass": ("description",)}
+FOR_READERS: Final = {
+    "WorkloadPriorityClass": ("description",),
+    "Budget": ("spec.grants[].workload", "spec.grants[].reason"),
+}
 """Fields that only describe the object."""

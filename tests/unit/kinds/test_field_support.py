@@ -229,6 +229,7 @@ SAMPLES: dict[str, Json] = {
             "period": {"kind": "Month", "timeZone": "Europe/Berlin"},
             "mode": "Safe",
             "refunds": {"preempted": 50, "nodeFailures": 50},
+            "grants": [{"hours": 5, "at": "2026-11-01T00:00:00Z", "subject": "ml", "reason": "a deadline"}],
             "onExhausted": "Refuse",
         }
     },
@@ -236,6 +237,7 @@ SAMPLES: dict[str, Json] = {
 """Objects with all fields that are obeyed."""
 _GROUP = "spec.resourceGroups[]"
 TOGETHER: dict[str, Json] = {
+    "spec.grants[].at": {"spec.grants[].at": "2026-11-02T00:00:00Z"},
     f"{_GROUP}.coveredResources[]": {_GROUP: quotas(name="cpu")},
     f"{_GROUP}.flavors[].resources[].name": {_GROUP: quotas(name="cpu")},
     "spec.flavorFungibility.whenCanBorrow": {

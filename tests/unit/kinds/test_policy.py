@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from queuectl.core.model.budgets import (
     HOUR,
     Budget,
+    BudgetGrant,
     BudgetMode,
     BudgetPeriods,
     OnExhausted,
@@ -487,6 +488,30 @@ def test_a_budget_is_read_with_all_its_fields() -> None:
     )
 
 
+@pytest.mark.parametrize(("resource", "milli"), [("cpu", 1000), (GPU, 1)])
+def test_grants_of_a_budget_are_read_in_thousandths_of_an_hour(resource: str, milli: int) -> None:
+    grants = [
+        {"hours": "12.5", "at": "2026-11-30T00:30:00+01:00", "subject": "ann", "reason": "a deadline"},
+        {"hours": 3, "at": "2026-11-02T00:00:00Z", "workload": "ns/Job/train", "reason": "a broken disk"},
+    ]
+    value = _observed(
+        _object("Budget", spec=BUDGET | {"resource": resource, "hours": 1, "grants": grants})
+    ).value
+    assert isinstance(value, Budget)
+    first, second = value.grants
+    when = datetime(2026, 11, 29, 23, 30, tzinfo=UTC)
+    assert first == BudgetGrant(
+        amount=25 * HOUR * milli // 2, at=when, subject="ann", workload=None, reason="a deadline"
+    )
+    assert (second.amount, second.subject, second.workload) == (3 * HOUR * milli, None, "ns/Job/train")
+    dates = value.periods.at(when)
+    assert dates is not None
+    assert value.granted("ann", dates) == first.amount + second.amount
+    assert value.granted("bob", dates) == second.amount
+    later = Period(dates.ends, datetime(2027, 1, 1, tzinfo=UTC))
+    assert (value.granted("ann", later), value.allowed("ann", later)) == (0, value.amount)
+
+
 def test_the_budget_of_the_docs_is_read() -> None:
     text = (Path(__file__).parents[3] / "docs" / "examples" / "budget.yaml").read_text()
     value, lowers, refuses = (_observed(one).value for one in yaml.safe_load_all(text))
@@ -525,6 +550,12 @@ def test_the_budget_of_the_docs_is_read() -> None:
             "spec.period: begins and ends must be in the years 1970 to 9000",
         ),
         ({"mode": "Free"}, "spec.mode"),
+        (
+            {"grants": [{"hours": -1, "at": "2026-11-02T00:00:00Z", "reason": "x"}]},
+            "spec.grants[0].hours: -1",
+        ),
+        ({"grants": [{"hours": 1, "at": "2026-11-02", "reason": "x"}]}, "spec.grants[0].at"),
+        ({"grants": [{"hours": 1, "at": "2026-11-02T00:00:00Z"}]}, "spec.grants[0].reason"),
         ({"refunds": {"preempted": 101}}, "spec.refunds.preempted"),
         ({"onExhausted": "LowerClass"}, "spec.lowerClass: is required for onExhausted LowerClass"),
         ({"onExhausted": "Refuse", "lowerClass": "scavenge"}, "spec.lowerClass: is required for onExhausted"),

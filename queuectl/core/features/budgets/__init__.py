@@ -266,7 +266,8 @@ class Budgets(Feature):
     def left(self, place: Place, period: Period, now: datetime) -> int:
         """Return what is not taken of a period, in base units times microseconds."""
         budget = self._rules.limits[place.limit]
-        return budget.amount - self.balances.taken(place, budget.resource, period, now)
+        taken = self.balances.taken(place, budget.resource, period, now)
+        return budget.allowed(place.subject, period) - taken
 
     def kept(self, place: Place, period: Period, workload: WorkloadId | None) -> int:
         """Return what is kept of a period for others than `workload`, in base units times microseconds."""
@@ -342,7 +343,8 @@ class Budgets(Feature):
 
     def _exhausted(self, place: Place, blocked: Blocked, until: datetime | None) -> Reason:
         budget, (period, need, left) = self._rules.limits[place.limit], blocked
-        most = format_amount(budget.resource, budget.amount // HOUR)
+        allowed = budget.amount if period is None else budget.allowed(place.subject, period)
+        most = format_amount(budget.resource, allowed // HOUR)
         each = "" if period is None or budget.periods.dates else f" a {budget.periods.kind.lower()}"
         return Reason(
             code=Code.BUDGET_EXHAUSTED,

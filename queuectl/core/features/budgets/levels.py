@@ -55,7 +55,7 @@ class Levels:
             if one.resource == budget.resource and workload not in self.to_record
         }
         recorded = self._balances.recorded(place, budget.resource, period)
-        amount, rate = budget.amount, sum(one.rate for one in charges.values())
+        amount, rate = budget.allowed(place.subject, period), sum(one.rate for one in charges.values())
         level = next((one for one in BUDGET_LEVELS if 100 * recorded < one * amount), None)
         if not rate or level is None:
             if rate:

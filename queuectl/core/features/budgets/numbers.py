@@ -36,7 +36,9 @@ def numbers(
     for budget in budgets:
         reserved, used = totals.get(budget.name, (0, 0))
         if budget.subject.kind not in (SubjectKind.EACH_USER, SubjectKind.EACH_ACCOUNT):
-            yield _number("seconds", _AMOUNT, budget, budget.amount)
+            key = present.get(budget.name)
+            granted = budget.granted(budget.subject.name, key.period) if key is not None else 0
+            yield _number("seconds", _AMOUNT, budget, budget.amount + granted)
         yield _number("reserved_seconds", _RESERVED, budget, reserved)
         yield _number("used_seconds", _USED, budget, used)
         if budget.on_exhausted is OnExhausted.LOWER_CLASS:

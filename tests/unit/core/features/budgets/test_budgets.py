@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from queuectl.core.decisions import Admit, Amend, Evict
+from queuectl.core.decisions import Admit, Amend, Evict, Keep
 from queuectl.core.engine import Engine
 from queuectl.core.features.budgets import Budgets
 from queuectl.core.model.budgets import (
     HOUR,
     Budget,
+    BudgetGrant,
     BudgetMode,
     BudgetPeriods,
     Period,
@@ -589,3 +591,40 @@ def test_a_refund_is_of_all_that_the_attempt_has_used_also_before_a_level() -> N
         world.tell(PodsCounted(probe.workload, probe.attempt, alive=False))
     assert admitted([*made, *world.run()]) == ["high"]
     assert settles(world) == [("Settle", 0, 60), ("Settle", 0, 4), ("Refund", 0, -32)]
+
+
+def given(hours: int, at: datetime, subject: str | None = None) -> BudgetGrant:
+    return BudgetGrant(amount=hours * HOUR, at=at, subject=subject, workload=None, reason="a deadline")
+
+
+def test_what_is_granted_counts_at_once_for_its_subject_in_its_period_until_it_is_taken_back() -> None:
+    limit = budget(10, EACH_USER)
+    world = World(queue("cq", 100), LQ, limit)
+    world.submit(*(job(who, gpus=12, hours=1, submitter=who) for who in ("ann", "bob")))
+    assert admitted(world.run()) == []
+    for grants in ((given(1, T0),), (given(5, FEBRUARY),), (given(9, T0, "eve"),)):
+        world.tell(policy(replace(limit, grants=grants)))
+        assert admitted(world.run()) == []
+    world.tell(policy(replace(limit, grants=(given(1, T0), given(1, T0, "ann")))))
+    assert admitted(world.run()) == ["ann"]
+    reason = world.reason("bob")
+    assert reason is not None
+    assert (reason.short_by, "at most 11 hours" in reason.message) == (1, True)
+    (seconds,) = (one.value for one in world.engine.numbers() if one.name == "budget_reserved_seconds")
+    assert seconds == 12 * H
+    world.tell(policy(limit))
+    assert [type(one) for one in world.run()] == [Keep]  # of bob; what runs goes on
+    end(world, "ann")
+    world.submit(job("ann2", gpus=12, hours=1, submitter="ann", created=1))
+    assert admitted(world.run()) == []
+
+
+def test_a_level_is_of_the_hours_with_what_is_granted() -> None:
+    world = World(queue("cq", 8), LQ, replace(metered(100), grants=(given(100, T0, "ann"),)))
+    world.submit(*(job(who, hours=None, submitter=who) for who in ("ann", "bob")))
+    world.run()
+    world.settle()
+    world.pass_time(50 * H)
+    assert [one.workload for one in world.run() if isinstance(one, Amend)] == ["uid-bob"]
+    world.pass_time(50 * H)
+    assert [one.workload for one in world.run() if isinstance(one, Amend)] == ["uid-ann", "uid-bob"]
