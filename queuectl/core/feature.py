@@ -435,9 +435,12 @@ class Features:
         return found
 
     def decided(self, decision: Decision, entry: Entry) -> None:
-        if of_decision := self._of_decision.get(type(decision)):
-            for feature in of_decision:
-                feature.decided(decision, entry)
+        changed = False
+        for feature in self._of_decision.get(type(decision), ()):
+            was_active = feature.active
+            feature.decided(decision, entry)
+            changed |= feature.active is not was_active
+        if changed:
             self._activate()
 
     def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:

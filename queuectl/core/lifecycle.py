@@ -26,7 +26,7 @@ from queuectl.core.directory import DEFAULT_PRIORITY_CLASS, Directory
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Features
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model.budgets import BudgetEntry
+from queuectl.core.model.budgets import NO_ENTRIES
 from queuectl.core.model.policy import StopPolicy
 from queuectl.core.model.priorities import PRIORITY_CLASS, LoweredPriority, counting_priority, with_lowered
 from queuectl.core.model.reasons import Code, Reason
@@ -169,10 +169,10 @@ def with_budget(
     """Return `decision` with what it changes of budgets (Y3)."""
     if not isinstance(decision, Admit | Amend | Shrink | Release | Retire):
         return decision
-    entry, found = entries[subject(decision)], list[BudgetEntry]()
+    entry, found = entries[subject(decision)], NO_ENTRIES
     for feature in features.active:
         found += feature.budget_entries(decision, entry, now)
-    return replace(decision, budget=tuple(found)) if found else decision
+    return replace(decision, budget=found) if found else decision
 
 
 def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
@@ -427,8 +427,10 @@ def _changed(
     if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
         return smaller
     priority, past = directory.priority(workload), entry.past
+    records_use = False
     for feature in features.active:
         past = feature.noted(past, entry, now)
+        records_use = records_use or feature.records_use(entry)
     kept = _kept_class(entry, workload, attempt, directory, features)
     if kept is not None or past.lowered:
         past = replace(past, lowered=with_lowered(past.lowered, PRIORITY_CLASS, kept))
@@ -438,8 +440,7 @@ def _changed(
         priority = entry.priority
     if past.lowered:
         priority = counting_priority(priority, past.lowered, attempt.number)
-    unchanged = (priority, past, reason) == (entry.priority, entry.past, entry.reason)
-    if unchanged and not any(feature.records_use(entry) for feature in features.active):
+    if (priority, past, reason) == (entry.priority, entry.past, entry.reason) and not records_use:
         return None
     return Amend(entry.id, entry.ref, attempt.number, priority, past, reason)
 

@@ -165,6 +165,9 @@ class BudgetEntry:
     """Change of what is used, in base units times microseconds."""
 
 
+NO_ENTRIES: Final[tuple[BudgetEntry, ...]] = ()
+
+
 class BudgetSum(NamedTuple):
     """What attempts that are over have used of a budget."""
 
