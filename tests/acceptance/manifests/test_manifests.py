@@ -158,7 +158,8 @@ def test_of_the_roles_for_people_only_the_bypass_role_grants_bypass() -> None:
     exempt = ("queuectl.dev", "workloads", None, "exempt")
     policy = {("queuectl.dev", kind, None, verb) for kind in kinds for verb in verbs}
     attribute = ("queuectl.dev", "workloads", None, "attribute")
-    assert rights(admin) == seen | policy | {release, exempt, attribute}
+    grant = ("queuectl.dev", "budgets", None, "grant")
+    assert rights(admin) == seen | policy | {release, exempt, attribute, grant}
     bypass = ("queuectl.dev", "workloads", None, "bypass")
     assert rights(one("ClusterRole", "queuectl-bypass")) == {bypass}
     others = [role for role in everything() if role["kind"] in ("ClusterRole", "Role")]
