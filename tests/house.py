@@ -31,7 +31,6 @@ LARGER: Final = {
     "kinds.jobs.JobKind": 24,
     "scenarios.documents.ScenarioWorkload": 22,
     # To become smaller.
-    "core.cycle.cycle.__init__": 10,
     "core.entries.Entry": 45,
     "core.preemption.search.__init__": 8,
     "core.state.EngineState": 33,

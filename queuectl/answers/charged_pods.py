@@ -46,7 +46,7 @@ class PodsAsCharged:
         key = (stored.ref.namespace, stored.pod_sets)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._directory.charges(requested(stored))
+            found = self._known[key] = self._directory.pods.charges(requested(stored))
         return found
 
     def requests(self, stored: StoredWorkload) -> dict[str, int]:

@@ -66,7 +66,7 @@ class PodCharges:
         """Those of active features."""
 
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
-        """Return the charge of one pod per podset, and that of each claim that pods share."""
+        """Return the charge of one pod per podset, and that of each claim that pods share (H1 to H9, N1)."""
         found = []
         for pod_set, requests in self.requests(workload):
             pod = _cut(requests)

@@ -205,7 +205,7 @@ def _change_holder(state: EngineState, entry: Entry, decision: Amend | Shrink | 
             entry.priority, entry.past, entry.reason = decision.priority, decision.past, decision.reason
             entry.recorded = facts(entry)
             entry.order = (-entry.priority, *entry.order[1:])
-            state.requeuer.charge(entry)
+            state.requeuer.charged.append(entry)
         case Shrink():
             state.shrink(entry, decision.assignment)
         case Evict():
@@ -276,7 +276,7 @@ def _keep(state: EngineState, entry: Entry, decision: Keep) -> None:
         queue.mark_reported(group, entry)
     else:
         entry.last_tried = dict(evaluation.last_tried)
-        state.requeuer.drop_claim(queue, entry)
+        state.requeuer.drop_claim(queue.name, of=entry.id)
         if evaluation.again:
             queue.activate(group)  # a head that reserves quota is inadmissible and nominated all the same
             state.due_queues.add(queue.name)
@@ -297,7 +297,7 @@ def _refuse(state: EngineState, entry: Entry, reason: Reason, evaluation: Evalua
         state.requeuer.may_preempt(queue, group)
     if evaluation.lacking:
         state.requeuer.lack_room(queue, group, evaluation.lacking)
-    state.requeuer.protect(group, evaluation.until)
+    state.requeuer.protections.set(group, evaluation.until)
     state.requeuer.reserve(queue, frozenset(wanted(reason) if evaluation.reserves else ()))
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from queuectl.core.charges import PodCharges
-from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
+from queuectl.core.flavors.queue_flavors import QueueFlavors
 from queuectl.core.model.pod_limits import namespace_of
 from queuectl.core.model.policy import (
     DEFAULT_CONFIGURATION,
@@ -37,7 +37,7 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.selectors import selects
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import ConfigKey, ObjectRef, PodSet, Workload
+from queuectl.core.model.workload import ConfigKey, ObjectRef, Workload
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 GATE = "Gate"
@@ -115,9 +115,9 @@ class Directory:
         match value:
             case ClusterQueue():
                 self.queues[value.name] = value
-                affected.trees[self.tree.root(self.tree.queue(value.name))] = None
+                affected.trees[self.tree.root_of(value.name)] = None
                 self.tree.set_queue(value)
-                affected.trees[self.tree.root(self.tree.queue(value.name))] = None
+                affected.trees[self.tree.root_of(value.name)] = None
                 self._changed(affected, {value.name})
             case Cohort():
                 self.cohorts[value.name] = value
@@ -159,7 +159,7 @@ class Directory:
         match key.kind:
             case "ClusterQueue":
                 self.queues.pop(key.name, None)
-                affected.trees[self.tree.root(self.tree.queue(key.name))] = None
+                affected.trees[self.tree.root_of(key.name)] = None
                 self.tree.drop_queue(key.name)
                 self._changed(affected, {key.name})
             case "Cohort":
@@ -314,18 +314,6 @@ class Directory:
         """Return the condition of a LocalQueue."""
         exists = queue.cluster_queue in self.queues
         return local_condition(queue, self.condition(queue.cluster_queue) if exists else None)
-
-    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """Return the labels of a namespace; none of one that is not known."""
-        return self.namespaces.get(namespace, {})
-
-    def charges(self, workload: Workload) -> tuple[Charge, ...]:
-        """Return the charge of one pod per podset (H1 to H9, N1)."""
-        return self.pods.charges(workload)
-
-    def recorded(self, workload: Workload) -> tuple[PodSet, ...]:
-        """Return the podsets of a workload as the ledger has them."""
-        return self.pods.recorded(workload)
 
     def route(self, workload: Workload) -> Route:
         """Evaluate the eligibility checks in order; the first that fails is the reason (G1 to G12)."""

@@ -41,29 +41,25 @@ class DueSteps:
 
     def set(self, entry: Entry, step: Step | None) -> None:
         """`step` is due for `entry` from now on, and nothing else; None: nothing is."""
-        requested = step is not None and _is_request(entry, step)
-        known = self._steps.get(entry.id)
+        # A workload that runs already is charged as soon as possible.
+        requested = isinstance(step, Amend) or (isinstance(step, Enqueue) and not runs_unasked(entry))
+        known, namespace = self._steps.get(entry.id), entry.ref.namespace
         if known is not None:
             if known[1] == step and requested == (entry.id not in self.urgent):
                 return  # it keeps its place
-            self._remove(entry)
+            del self._steps[entry.id]
+            if self.urgent.pop(entry.id, None) is None:
+                there = self._requests.pop(namespace)
+                del there[entry.id]
+                if there:
+                    self._requests[namespace] = there  # its turn is over
         if step is None:
             return
         item = self._steps[entry.id] = (entry, step)
         if requested:
-            self._requests.setdefault(entry.ref.namespace, {})[entry.id] = item
+            self._requests.setdefault(namespace, {})[entry.id] = item
         else:
             self.urgent[entry.id] = item
-
-    def _remove(self, entry: Entry) -> None:
-        del self._steps[entry.id]
-        if self.urgent.pop(entry.id, None) is not None:
-            return
-        namespace = entry.ref.namespace
-        there = self._requests.pop(namespace)
-        del there[entry.id]
-        if there:
-            self._requests[namespace] = there  # its turn is over
 
     def requests(self, count: int) -> list[tuple[Entry, Step]]:
         """Return up to `count` requests, as many of each namespace as of any other that has so many."""
@@ -83,13 +79,6 @@ class DueSteps:
                     yield item
                     left.append(line)
             lines = left
-
-
-def _is_request(entry: Entry, step: Step) -> bool:
-    """Return whether a user asks for `step`. A workload that runs already is charged as soon as possible."""
-    if isinstance(step, Enqueue):
-        return not runs_unasked(entry)
-    return isinstance(step, Amend)
 
 
 def runs_unasked(entry: Entry) -> bool:

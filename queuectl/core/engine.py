@@ -68,7 +68,7 @@ class Engine:
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: pass `TimeCame` then. None: nothing does."""
         state = self._state
-        times = (state.timers.earliest, state.requeuer.due_at, state.features.due_at())
+        times = (state.timers.earliest, state.requeuer.protections.earliest, state.features.due_at())
         return min((when for when in times if when is not None), default=None)
 
     def restore(self, snapshot: LedgerSnapshot) -> None:

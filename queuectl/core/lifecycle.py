@@ -216,7 +216,7 @@ def to_be_queued(entry: Entry, directory: Directory) -> Enqueue | None:
     workload, seen = entry.workload, entry.observation
     if workload is None or seen is None:
         return None
-    pod_sets = directory.recorded(workload)
+    pod_sets = directory.pods.recorded(workload)
     known = entry.recorded == facts(entry) and entry.recorded_pods == pod_sets
     if known and (not seen.suspended or entry.recorded_options == workload.options):
         return None
@@ -354,7 +354,7 @@ def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
 
 def _charges(attempt: Attempt, workload: Workload, directory: Directory) -> bool:
     """Return whether `attempt` holds what `workload` would be charged now, of flavors that it may use."""
-    charges = {c.pod_set.name: c for c in directory.charges(workload)}
+    charges = {c.pod_set.name: c for c in directory.pods.charges(workload)}
     held = attempt.assignment.pod_sets
     if charges.keys() != {p.name for p in held}:
         return False

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import assert_never
 
 from queuectl.core.cleanup import prune
@@ -37,7 +38,6 @@ from queuectl.core.model.events import (
 from queuectl.core.model.policy import Gate, LocalQueue, LocalQueueName
 from queuectl.core.model.workload import (
     ConfigKey,
-    ForcedRelease,
     ObjectRef,
     Observation,
     Verb,
@@ -83,7 +83,7 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
         for key in state.due_steps:
             entry = batch.entries[key] = state.entries[key]
             entry.held_known = False
-    for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
+    for entry in sorted(batch.entries.values(), key=attrgetter("arrival", "id")):
         state.route(entry)
         state.refresh(entry)
     for feature in state.features.active:
@@ -287,7 +287,9 @@ def _observe(state: EngineState, event: WorkloadObserved, batch: _Batch) -> None
     _note_changes(state, entry, workload, observation)
     entry.held_known = entry.held_known and entry.workload == workload
     entry.workload = workload
-    entry.marked_before = entry.marked_before if last else _mark_of_unknown_age(entry, observation)
+    # The mark of one that was adopted is of unknown age: no start of ours has removed it.
+    adopted = last is None and entry.attempt is not None and entry.attempt.debt
+    entry.marked_before = observation.release if adopted else entry.marked_before
     entry.observation, entry.gone_at = observation, None
     entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
@@ -301,11 +303,6 @@ def _enter(state: EngineState, event: WorkloadObserved, batch: _Batch) -> Entry:
     state.enter(entry)
     batch.new.append(entry)
     return entry
-
-
-def _mark_of_unknown_age(entry: Entry, observation: Observation) -> ForcedRelease | None:
-    """Return the mark that its object may have had before it was adopted: no start of ours has removed it."""
-    return observation.release if entry.attempt is not None and entry.attempt.debt else None
 
 
 def _note_size(entry: Entry, workload: Workload, now: Observation) -> None:
@@ -322,7 +319,7 @@ def _note_changes(state: EngineState, entry: Entry, workload: Workload, now: Obs
     if entry.workload is not None and entry.workload.pod_sets != workload.pod_sets:
         state.features.revised(entry.id)
     known = entry.recorded_pods
-    if entry.attempt is None and known and known != state.directory.recorded(workload):
+    if entry.attempt is None and known and known != state.directory.pods.recorded(workload):
         entry.reason = None  # its numbers are about what it asked for: the next one is recorded (L29)
     before = entry.observation
     told = (before.pods_ready, before.pods_missing) if before is not None else (None, "")

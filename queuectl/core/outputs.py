@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from queuectl.core.entries import Entry
-from queuectl.core.feature import Features
 from queuectl.core.model.capacity import CapacityWarning
 from queuectl.core.model.workload import Effect, EffectKey, Eviction, PodsReady
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
@@ -25,29 +23,22 @@ def take_effects(state: EngineState) -> list[Effect]:
     if not state.synced:
         return effects  # flavors may not have been read yet
     for entry in list(state.outbox.values()):
-        attempt, workload, seen, verb = (
-            entry.attempt,
-            entry.workload,
-            entry.observation,
-            entry.unacknowledged,
-        )
+        attempt, verb = entry.attempt, entry.unacknowledged
+        workload, seen = entry.workload, entry.observation
         if attempt is None or verb is None or workload is None or seen is None:
             continue  # restored, and its object is not observed yet
         del state.outbox[entry.id]
         entry.dispatched = True
+        eviction = None
+        if entry.evicted_at is not None and entry.reason is not None:
+            eviction = Eviction(entry.reason, entry.evicted_at, state.features.fails(entry))
         names = sorted({flavor for p in attempt.assignment.pod_sets for _, flavor in p.flavors})
         flavors = tuple(f for name in names if (f := state.directory.flavors.get(name)))
         key = EffectKey(entry.id, attempt.number, verb)
-        effects.append(
-            Effect(
-                key=key,
-                workload=workload,
-                observation=seen,
-                attempt=attempt,
-                flavors=flavors,
-                eviction=_eviction(entry, state.features),
-            )
+        asked = Effect(
+            key=key, workload=workload, observation=seen, attempt=attempt, flavors=flavors, eviction=eviction
         )
+        effects.append(asked)
     return effects
 
 
@@ -115,9 +106,3 @@ def survey(state: EngineState) -> ReportBuilder:
 def _known_queues(state: EngineState) -> Set[str]:
     invalid = {key.name for key in state.directory.invalid if key.kind == "ClusterQueue"}
     return state.directory.queues.keys() | invalid
-
-
-def _eviction(entry: Entry, features: Features) -> Eviction | None:
-    if entry.evicted_at is None or entry.reason is None:
-        return None
-    return Eviction(entry.reason, entry.evicted_at, features.fails(entry))

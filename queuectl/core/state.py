@@ -171,7 +171,7 @@ class EngineState:
         return self.root_of_queue(entry.cluster_queue)
 
     def root_of_queue(self, name: str | None) -> str:
-        return "" if name is None else str(list(self.tree.queue(name).path())[-1])
+        return "" if name is None else str(self.tree.root_of(name))
 
     def note_change(self, entry: Entry) -> None:
         self.changed.add(entry.local_queue)
@@ -258,7 +258,7 @@ class EngineState:
             return None
         if queue.name not in self.pending:  # it is nominated again when this may change
             self.pending[queue.name] = self.new_queue(queue.name)
-        flavors, charges = self.directory.queue_flavors(queue.name), self.directory.charges(workload)
+        flavors, charges = self.directory.queue_flavors(queue.name), self.directory.pods.charges(workload)
         if not never_fits(flavors, charges):
             return None
         reason = assign(flavors, charges).reason
@@ -298,7 +298,7 @@ class EngineState:
         if queue is None:
             queue = self.pending[name] = self.new_queue(name)
         place = self.place(entry, workload.created_at)
-        shape = self.directory.charges(workload)
+        shape = self.directory.pods.charges(workload)
         if entry.group is not None:
             if entry.group.cluster_queue == name and entry.order == place and entry.shape == shape:
                 return
@@ -338,7 +338,7 @@ class EngineState:
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = self.place(entry, entry.workload.created_at)
-        self.requeuer.charge(entry)
+        self.requeuer.charged.append(entry)
         self.changed_queues.add(queue)
         for feature in self.features.active:
             feature.charged(entry, attempt)

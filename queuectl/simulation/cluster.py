@@ -204,7 +204,7 @@ class SimulatedCluster:
 
     def start(self, workload: Workload, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
         """A workload starts: its pods are to be bound. `nodes`: those of the first pods, which are bound."""
-        found = pods_of(self._directory.charges(workload), attempt.assignment)
+        found = pods_of(self._directory.pods.charges(workload), attempt.assignment)
         groups = [_Group(self._seen(one.shape), one.shape.requests, one.count) for one in found]
         ref = workload.ref
         gang = _Gang(ref.namespace, ref.name, workload.id, groups, attempt.number, given=list(nodes))

@@ -11,7 +11,7 @@ from queuectl.core.entries import Entry
 from queuectl.core.features.nodes.room import NodeRoom
 from queuectl.core.features.usage_history.decay import UsageValue
 from queuectl.core.model.workload import UsageAccount, WorkloadId
-from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.preemption.claims import ClaimState, PreemptionClaim
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.state import EngineState
 
@@ -41,12 +41,14 @@ def entry(engine: Engine, name: str) -> Entry:
 
 
 def claims(engine: Engine) -> list[PreemptionClaim]:
-    return list(engine._state.claims)
+    """Return the claims that reserve something."""
+    found = engine._state.claims.by_queue.values()
+    return [claim for claim in found if claim.state is not ClaimState.FIRST]
 
 
 def claim_of(engine: Engine, queue: str) -> PreemptionClaim | None:
     """Return the claim of the workload that has preempted in a ClusterQueue."""
-    return engine._state.claims.of(queue)
+    return engine._state.claims.by_queue.get(queue)
 
 
 def tree(engine: Engine) -> QuotaTree:

@@ -113,7 +113,7 @@ def _nodes(engine: Engine) -> Iterator[str]:
     again.settle()
     for entry in state.entries.values() if again else ():
         if entry.attempt is not None:
-            charges = state.directory.charges(entry.workload) if entry.workload is not None else ()
+            charges = state.directory.pods.charges(entry.workload) if entry.workload is not None else ()
             pods = () if entry.attempt.debt else pods_of(charges, entry.attempt.assignment)
             again.hold(entry.id, entry.attempt.sequence, pods)
     again.settle()
@@ -404,8 +404,8 @@ def _due(state: EngineState) -> Iterator[str]:
         frozen = state.is_frozen(entry)
         what = None if frozen else step(entry, state.directory, state.features, state.clock)
         when = None if frozen else next_time(entry, state.features, state.clock)
-        if state.timers.get(entry.id) != when:
-            yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"
+        if state.timers.times.get(entry.id) != when:
+            yield f"{entry.ref} is due at {when}, its timer is {state.timers.times.get(entry.id)}"
         if what != state.due_steps.get(entry.id):
             yield f"{entry.ref}: next step {what}, marked due: {state.due_steps.get(entry.id)}"
     for name, places in (

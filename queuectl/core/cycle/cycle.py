@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -27,8 +27,12 @@ from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Reason
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
+from queuectl.core.queues.inadmissible import Groups
+from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
+
+ByRoot = dict[QuotaNode, list[QueueHeads]]
 
 
 @dataclass(slots=True)
@@ -52,40 +56,47 @@ class CycleOutcome:
     """Roots of trees with heads that the budget did not reach, those first that got no cycle."""
 
 
+@dataclass(slots=True, kw_only=True)
+class PlanHeads:
+    """Which heads a plan nominates, and why."""
+
+    queues: list[PendingQueue]
+    """Those in which anything is to be decided."""
+    requeued: Groups
+    """Inadmissible groups that what the plan makes available may help (W2)."""
+    claims: list[PreemptionClaim]
+    """Those that still wait for victims."""
+    granted: list[PreemptionClaim]
+    """Those that do not."""
+    helped: set[str]
+    """ClusterQueues of which the preemptor may fit before its victims are gone (C13)."""
+    heads: list[QueueHeads]
+
+
 class Cycles:
-    """Runs cycles until no head moves, `budget` heads were nominated, or `limit` cycles are done (C1)."""
+    """Runs cycles until no head moves, `budget` heads were nominated, or a number of cycles is done (C1)."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         trial: Trial,
         nominator: Nominator,
-        claims: Sequence[PreemptionClaim],
         checks: Sequence[StartCheck],
+        heads: PlanHeads,
         budget: int,
-        limit: int | None = None,
-        first: Sequence[str] = (),
-        granted: Sequence[PreemptionClaim] = (),
-        helped: Collection[str] = (),
     ) -> None:
-        """`first`: roots of trees that come before all others, in this order. `granted`: claims whose
-        victims are gone, unlike those of `claims`. `helped`: ClusterQueues of which the preemptor may fit
-        before its victims are gone (C13).
-        """
         self._snapshot = snapshot
         self._tree = snapshot.tree
         self._nominator = nominator
         self._checks = checks
         self._budget = budget
-        self._limit = limit
-        self._helped = helped
-        self._first = {root: place for place, root in enumerate(first)}
-        self._claims = self._by_root(claims)
-        self._granted = self._by_root(granted)
+        self._heads, self._helped = heads.heads, heads.helped
+        self._claims, self._granted = self._by_root(heads.claims), self._by_root(heads.granted)
         self._reserved_room: ReservedRoom | None = None
         """None: quota alone is limited."""
         if snapshot.limits.others:
-            self._reserved_room = ReservedRoom(snapshot, trial, self._by_root(chain(claims, granted)))
+            claims = self._by_root(chain(heads.claims, heads.granted))
+            self._reserved_room = ReservedRoom(snapshot, trial, claims)
         self._judged_again = 0
         """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
@@ -93,58 +104,51 @@ class Cycles:
     def _by_root(self, claims: Iterable[PreemptionClaim]) -> dict[QuotaNode, list[PreemptionClaim]]:
         found: dict[QuotaNode, list[PreemptionClaim]] = {}
         for claim in claims:
-            found.setdefault(self._root(claim.cluster_queue), []).append(claim)
+            found.setdefault(self._tree.root_of(claim.cluster_queue), []).append(claim)
         return found
 
-    def _root(self, cluster_queue: str) -> QuotaNode:
-        return self._tree.root(self._tree.queue(cluster_queue))
-
-    def run(self, queues: Iterable[QueueHeads]) -> CycleOutcome:
-        roots: dict[QuotaNode, list[QueueHeads]] = {}
-        for heads in queues:
-            roots.setdefault(self._root(heads.queue.name), []).append(heads)
-        all_heads = [heads for found in roots.values() for heads in found]
-        if self._first:
-            last_place = len(self._first)
-            roots = dict(sorted(roots.items(), key=lambda item: self._first.get(str(item[0]), last_place)))
+    def run(self, limit: int | None, first: Sequence[str]) -> CycleOutcome:
+        """Run at most `limit` cycles (None: no limit). `first`: roots of trees that come first, in order."""
+        roots: ByRoot = {}
+        for heads in self._heads:
+            roots.setdefault(self._tree.root_of(heads.queue.name), []).append(heads)
+        if first:
+            places = {root: place for place, root in enumerate(first)}
+            roots = dict(sorted(roots.items(), key=lambda item: places.get(str(item[0]), len(places))))
         done = 0
-        last: dict[QuotaNode, list[QueueHeads]] = {}
-        while roots and (self._limit is None or done < self._limit):
+        last: ByRoot = {}
+        while roots and (limit is None or done < limit):
+            self._round(roots, last, first=done == 0)
             done += 1
-            order = list(roots)
-            for place, root in enumerate(order):
-                self._lift(root)
-                if done == 1:
-                    self._begin(root, roots[root])
-                left = [heads for heads in roots[root] if heads.advance() is not None]
-                if all(heads.reserving_only for heads in left):
-                    del roots[root]
-                    last.pop(root, None)
-                    self._reserve(root)
-                    continue
-                if self.outcome.work >= self._budget:
-                    self.outcome.left = [str(root) for root in (*order[place:], *order[:place])]
-                    roots.clear()
-                    break
-                roots[root] = left
-                last[root] = self._cycle(root, left)
-                self._reserve(root)
         if last:
             self._leave_unfinished(chain.from_iterable(last.values()))
-        for heads in all_heads:
+        for heads in self._heads:
             heads.put_back()
         self.outcome.searched = self._nominator.work
         return self.outcome
 
-    def _lift(self, root: QuotaNode) -> None:
-        """This tree is decided next."""
-        if self._reserved_room is not None:
-            self._reserved_room.lift(root)
-
-    def _reserve(self, root: QuotaNode) -> None:
-        """Other trees are decided next: reserve the room that claims of this one have."""
-        if self._reserved_room is not None:
-            self._reserved_room.reserve(root, self._claims.get(root, ()))
+    def _round(self, roots: ByRoot, last: ByRoot, *, first: bool) -> None:
+        """One cycle of each tree. Trees where no head is left are taken out of `roots`; all are, at the end
+        of the budget. `last`: by root, the heads that are to be nominated again."""
+        order, room = list(roots), self._reserved_room
+        for place, root in enumerate(order):
+            if room is not None:
+                room.lift(root)
+            if first:
+                self._begin(root, roots[root])
+            left = [heads for heads in roots[root] if heads.advance() is not None]
+            if all(heads.reserving_only for heads in left):
+                del roots[root]
+                last.pop(root, None)
+            elif self.outcome.work >= self._budget:
+                self.outcome.left = [str(root) for root in (*order[place:], *order[:place])]
+                roots.clear()
+                return
+            else:
+                roots[root] = left
+                last[root] = self._cycle(root, left)
+            if room is not None:  # other trees are decided next
+                room.reserve(root, self._claims.get(root, ()))
 
     def _admit_early(self, root: QuotaNode, queues: Iterable[QueueHeads]) -> None:
         """Admit preemptors that fit before their victims are gone, in the order of O1 (C13)."""

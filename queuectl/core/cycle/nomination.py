@@ -30,7 +30,6 @@ from queuectl.core.limits import Hold
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import Assignment
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
@@ -120,16 +119,17 @@ class Nominator:
         With more, or other flavors, it could be preempted in turn, and its victims would be evicted in vain.
         """
         assert entry.cluster_queue is not None
-        claim = self._claims.owned_by(entry.cluster_queue, entry.id)
-        if claim is None or claim.assignment is None:
+        claim = self._claims.by_queue.get(entry.cluster_queue)
+        if claim is None or claim.owner != entry.id or claim.assignment is None:
             return None
         flavors, assignment = self._directory.queue_flavors(entry.cluster_queue), claim.assignment
         tree, node = flavors.tree, flavors.node
         self.work += 1
         cells = tree.numbered(assignment.usage())
         found = AssignmentResult(assignment, cells, level=tree.level(node, cells))
-        claimed = Nomination(entry, flavors, found, pods=self._pods(entry.shape, assignment))
-        return claimed if self._snapshot.limits.fits(claimed.hold) else None
+        limits = self._snapshot.limits
+        claimed = Nomination(entry, flavors, found, pods=limits.pods_of(entry.shape, assignment))
+        return claimed if limits.fits(claimed.hold) else None
 
     def _nominate(
         self,
@@ -140,17 +140,18 @@ class Nominator:
         pinned: Mapping[PodSetGroup, str],
     ) -> Nomination:
         self.work += 1
+        limits = self._snapshot.limits
         if not last_tried and not pinned:
             fit = fitting(flavors, charges, self._snapshot.rules(flavors.node).enabled)
-            pods = self._pods(charges, fit.assignment) if fit is not None else ()
-            if fit is not None and (not pods or self._snapshot.limits.have_room(pods)):
+            pods = limits.pods_of(charges, fit.assignment) if fit is not None else ()
+            if fit is not None and (not pods or limits.have_room(pods)):
                 return Nomination(entry, flavors, fit, pods=pods)
         simulation = PreemptionSimulation(self._snapshot, entry, flavors)
         waiting = self._waiting(entry, charges) if flavors.waits else None
         found = assign(flavors, charges, simulation, last_tried, pinned, waiting)
         if last_tried:  # groups that were tried to the end are not tried anew: the search ends (F8)
             found.tried = {group: last for group, last in found.tried.items() if group in last_tried}
-        nomination = Nomination(entry, flavors, found, pods=self._pods(charges, found.assignment))
+        nomination = Nomination(entry, flavors, found, pods=limits.pods_of(charges, found.assignment))
         nomination.lacking = tuple(simulation.lacking)
         if found.mode.preempts:
             nomination.victims = tuple(simulation.victims(found.cells, found.needed, nomination.pods))
@@ -171,11 +172,6 @@ class Nominator:
     def _waiting(self, entry: Entry, charges: Sequence[Charge]) -> FlavorWait:
         partly = any(charge.pod_set.min_count is not None for charge in charges)
         return FlavorWait(waits_since(entry.order), self._snapshot.now, partly)
-
-    def _pods(self, charges: Sequence[Charge], assignment: Assignment) -> Pods:
-        """Return the pods that an admission has; none where quota alone is limited."""
-        limits = self._snapshot.limits
-        return limits.pods_of(charges, assignment) if limits.others else ()
 
 
 _Searched = dict[tuple[tuple[tuple[int, int], ...], frozenset[int], Pods], Sequence[Target]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
-from queuectl.core.cycle.cycle import CycleOutcome, Cycles
+from queuectl.core.cycle.cycle import CycleOutcome, Cycles, PlanHeads
 from queuectl.core.cycle.cycle_pass import Preempting
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
@@ -30,7 +30,7 @@ from queuectl.core.decisions import (
 )
 from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.feature import Features, StartCheck
+from queuectl.core.feature import StartCheck
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.lifecycle import (
     Adopt,
@@ -49,7 +49,7 @@ from queuectl.core.limits import Hold, Trial
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Attempt, AttemptState, Attribution, WorkloadId
 from queuectl.core.past_usage import PlannedUsage
-from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.preemption.claims import ClaimState, PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, Target
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, queues_below
@@ -59,30 +59,14 @@ from queuectl.core.state import EngineState
 from queuectl.core.transitions import check_transitions
 
 
-@dataclass(slots=True, kw_only=True)
-class PlanHeads:
-    """Which heads a plan nominates, and why."""
-
-    queues: list[PendingQueue]
-    """Those in which anything is to be decided."""
-    requeued: Groups
-    """Inadmissible groups that what the plan makes available may help (W2)."""
-    claims: list[PreemptionClaim]
-    """Those that still wait for victims."""
-    granted: list[PreemptionClaim]
-    """Those that do not."""
-    helped: set[str]
-    """ClusterQueues of which the preemptor may fit before its victims are gone (C13)."""
-    heads: list[QueueHeads]
-
-
 class PlanDraft:
     def __init__(self, state: EngineState, now: datetime, budget: int, trial: Trial) -> None:
         """`budget`: of the whole plan, in units of work. `trial`: charges and releases of the plan are tried
         in it."""
         self._state = state
         self.now = now
-        self.budget = budget
+        self.budget = self.cycle_budget = budget
+        """The second: what is left for cycles and reasons once `take_due` was called."""
         self.decisions: list[Decision] = []
         self.probes: list[PodsToCount] = []
         self.due: list[tuple[Entry, Step]] = []
@@ -149,7 +133,7 @@ class PlanDraft:
         tree = self._state.tree
         for name in {entry.cluster_queue, charged_to(entry)}:
             if name is not None:
-                self.deferred.add(tree.root(tree.queue(name)))
+                self.deferred.add(tree.root_of(name))
 
     # --- 1. what is due without a cycle
 
@@ -179,6 +163,7 @@ class PlanDraft:
         self.more |= len(requests) < state.due_steps.requested
         self.due += requests
         self.work += len(self.due)
+        self.cycle_budget = max(self.budget - len(self.due), self.budget // 4, 1)
         configs = state.unrecorded_configs()
         self.decisions += [Configure(key, spec, state.authors.get(key)) for key, spec in configs]
         for entry, step in self.due:
@@ -218,15 +203,18 @@ class PlanDraft:
             found = AssignmentResult(charged, state.tree.numbered(charged.usage()))
         else:
             assert entry.cluster_queue is not None
-            found = adopt(directory.queue_flavors(entry.cluster_queue), directory.charges(entry.workload))
-        attempt = replace(_attempt(entry, found, self.now), debt=True)
+            found = adopt(
+                directory.queue_flavors(entry.cluster_queue), directory.pods.charges(entry.workload)
+            )
+        admit = self._admit(entry, found)
+        attempt = replace(admit.attempt, debt=True)
         if marked is not None:
             number = marked.number if marked.number > entry.attempts else attempt.number
             attempt = replace(attempt, number=number, admitted_at=marked.admitted_at)
         if entry.attempt is None and (unrecorded := to_be_queued(entry, state.directory)) is not None:
             yield unrecorded
         self.charge(entry, found)
-        yield Admit(attempt, entry.ref, step.detail, attribution=_attribution(entry, state.features))
+        yield replace(admit, attempt=attempt, detail=step.detail, created_at=None)
         if step.stop is not None:
             yield Evict(entry.id, entry.ref, attempt.number, step.stop)
 
@@ -235,27 +223,26 @@ class PlanDraft:
     def heads(self) -> PlanHeads:
         """Return the heads of the queues where anything is due, and of those in the same trees that reserve
         quota (C6)."""
-        claims, granted = self._claims()
+        state, tree = self._state, self._state.tree
+        claims: list[PreemptionClaim] = []
+        granted: list[PreemptionClaim] = []
+        for claim in state.claims.by_queue.values():
+            if claim.state is not ClaimState.FIRST:
+                left = claim.without(self.snapshot.released)
+                (claims if left.victims else granted).append(left)
         of_granted = {claim.cluster_queue for claim in granted}
         helped = self._helped(claims) if claims else set()
         requeued = self._requeued() if self.freed else {}
-        queues = self._due_queues(requeued, of_granted | helped)
+        names = state.due_queues | {group.cluster_queue for group in requeued} | of_granted | helped
+        queues = [
+            state.pending[name]
+            for name in sorted(names)
+            if name in state.pending and tree.root_of(name) not in self.deferred
+        ]
         heads = list(self._heads_of(queues, requeued, of_granted))
         return PlanHeads(
             queues=queues, requeued=requeued, claims=claims, granted=granted, helped=helped, heads=heads
         )
-
-    def _claims(self) -> tuple[list[PreemptionClaim], list[PreemptionClaim]]:
-        """Return the claims that still wait for victims, and those that do not."""
-        waiting: list[PreemptionClaim] = []
-        granted: list[PreemptionClaim] = []
-        for claim in self._state.claims:
-            left = claim.without(self.snapshot.released)
-            if left.victims:
-                waiting.append(left)
-            else:
-                granted.append(left)
-        return waiting, granted
 
     def _helped(self, waiting: Iterable[PreemptionClaim]) -> set[str]:
         """Return the ClusterQueues of `waiting` of which the preemptor may fit now (C13)."""
@@ -277,16 +264,6 @@ class PlanDraft:
                 groups |= helped_by(state.tree, queues_below(root, state.pending), cells)
         return groups
 
-    def _due_queues(self, requeued: Groups, granted: Set[str]) -> list[PendingQueue]:
-        """Return the pending queues in which something is to be decided, but for those of deferred trees."""
-        state, tree = self._state, self._state.tree
-        names = state.due_queues | {group.cluster_queue for group in requeued} | granted
-        return [
-            state.pending[name]
-            for name in sorted(names)
-            if name in state.pending and tree.root(tree.queue(name)) not in self.deferred
-        ]
-
     def _heads_of(
         self, queues: Iterable[PendingQueue], requeued: Groups, granted: Set[str]
     ) -> Iterator[QueueHeads]:
@@ -294,6 +271,7 @@ class PlanDraft:
         roots: set[QuotaNode] = set()
         names: set[str] = set()
         added: dict[str, list[EquivalenceGroup]] = {}
+        plan = state.entries, self.chances, self.snapshot.past_usage
         for group in requeued:
             if group not in state.pending[group.cluster_queue].requeued:
                 added.setdefault(group.cluster_queue, []).append(group)
@@ -303,61 +281,30 @@ class PlanDraft:
                 groups += queue.active
             elif queue.reserves and queue.claim is None:
                 continue  # it is due for its reports alone
-            heads = self._heads(queue, groups, waits=queue.blocked and queue.name not in granted)
             names.add(queue.name)
-            roots.add(tree.root(tree.queue(queue.name)))
-            yield heads
+            roots.add(tree.root_of(queue.name))
+            yield QueueHeads(*plan, queue, groups, waits=queue.blocked and queue.name not in granted)
         for name in sorted(state.requeuer.reserving - names):
             reserving = state.pending.get(name)
             if reserving is None or reserving.blocked or not reserving.reserves:
                 continue
-            if tree.root(tree.queue(name)) in roots:
-                heads = self._heads(reserving, reserving.groups.values())
+            if tree.root_of(name) in roots:
+                heads = QueueHeads(*plan, reserving, reserving.groups.values())
                 heads.reserving_only = True
                 yield heads
 
-    def _heads(
-        self, queue: PendingQueue, groups: Iterable[EquivalenceGroup], *, waits: bool = False
-    ) -> QueueHeads:
-        """`waits`: its preemptor waits for victims."""
-        claim = queue.claim
-        preemptor = self._state.entries[claim.owner] if claim is not None else None
-        return QueueHeads(queue, groups, self.chances, preemptor, self.snapshot.past_usage, waits=waits)
-
     # --- 3. to 5.: the cycles
-
-    @property
-    def _cycle_budget(self) -> int:
-        return max(self.budget - len(self.due), self.budget // 4, 1)
 
     def run(self, plan_heads: PlanHeads, limit: int | None) -> CycleOutcome:
         """Run cycles, at most `limit` (None: no limit), and return what they come to."""
         state = self._state
-        cycles = Cycles(
-            self.snapshot,
-            self.trial,
-            Nominator(self.snapshot, state.directory, state.claims),
-            plan_heads.claims,
-            self.checks,
-            self._cycle_budget,
-            limit,
-            state.left,
-            granted=plan_heads.granted,
-            helped=plan_heads.helped,
-        )
-        return cycles.run(plan_heads.heads)
+        nominator = Nominator(self.snapshot, state.directory, state.claims)
+        cycles = Cycles(self.snapshot, self.trial, nominator, self.checks, plan_heads, self.cycle_budget)
+        return cycles.run(limit, state.left)
 
     def add(self, outcome: CycleOutcome) -> None:
         """Add what the cycles came to. A workload that the ledger does not have yet is queued before."""
-        decisions: list[Decision] = [
-            Admit(
-                _attempt(entry, found, self.now),
-                entry.ref,
-                created_at=entry.workload.created_at if entry.workload else None,
-                attribution=_attribution(entry, self._state.features),
-            )
-            for entry, found in outcome.admitted
-        ]
+        decisions: list[Decision] = [self._admit(*found) for found in outcome.admitted]
         for one in outcome.preempting:
             decisions += [_evict(target, one) for target in one.evicted]
             decisions.append(replace(_keep(one.entry, one.reason), claim=one.claim))
@@ -379,6 +326,19 @@ class PlanDraft:
         self.left = outcome.left
         self.work += outcome.work + outcome.searched
 
+    def _admit(self, entry: Entry, found: AssignmentResult) -> Admit:
+        workload, features = entry.workload, self._state.features
+        assert workload is not None
+        attempt = Attempt(
+            workload=entry.id,
+            number=next_number(entry),
+            state=AttemptState.ADMITTED,
+            assignment=found.assignment,
+            admitted_at=self.now,
+        )
+        booked = Attribution.of(workload, features.account(workload) if features.active else ())
+        return Admit(attempt, entry.ref, created_at=workload.created_at, attribution=booked)
+
     # --- 6. reasons for what no cycle reached
 
     def report(self, plan_heads: PlanHeads, outcome: CycleOutcome) -> None:
@@ -387,10 +347,18 @@ class PlanDraft:
         fresh = [entry for entry, step in self.due if isinstance(step, Enqueue) and entry.recorded is None]
         others = chain(
             unreported(plan_heads, state.pending, outcome, self._by_group(fresh)),
-            _ineligible(chain(state.unreported.values(), fresh), self.moved),
+            (
+                (one, one.ineligible)
+                for one in chain(state.unreported.values(), fresh)
+                if one.ineligible is not None and one.id not in self.moved
+            ),
         )
-        known = (one for one in others if one[0].id in self._queued or not self._to_be_queued(one[0]))
-        reported = list(islice(known, max(0, self._cycle_budget - outcome.work)))
+        # What is to be queued, and is not by this plan, is reported once the ledger has it as it is now (L3).
+        due = state.due_steps
+        known = (
+            one for one in others if one[0].id in self._queued or not isinstance(due.get(one[0].id), Enqueue)
+        )
+        reported = list(islice(known, max(0, self.cycle_budget - outcome.work)))
         self.decisions += [_keep(entry, reason) for entry, reason in reported]
         self.work += len(reported)
         self.more |= bool(outcome.left or self.deferred) or next(known, None) is not None
@@ -400,13 +368,9 @@ class PlanDraft:
         tree, groups = self._state.tree, dict[EquivalenceGroup, list[Entry]]()
         for entry in entries:
             group = entry.group
-            if group is not None and tree.root(tree.queue(group.cluster_queue)) not in self.deferred:
+            if group is not None and tree.root_of(group.cluster_queue) not in self.deferred:
                 groups.setdefault(group, []).append(entry)
         return groups
-
-    def _to_be_queued(self, entry: Entry) -> bool:
-        """Return whether the ledger does not have `entry` as it is now (L3)."""
-        return isinstance(self._state.due_steps.get(entry.id), Enqueue)
 
     def plan(self, version: int, cycle: int) -> Plan:
         """Return the plan for a version of the state. Raises IllegalTransition."""
@@ -494,26 +458,3 @@ def _evict(target: Target, one: Preempting) -> Evict:
     reason = Reason(code=Code.PREEMPTED, cause=cause, by=str(one.entry.ref))
     shares = one.shares.get(victim.id)
     return Evict(victim.id, victim.ref, victim.attempt.number, reason, one.entry.id, shares=shares)
-
-
-def _ineligible(entries: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tuple[Entry, Reason]]:
-    for entry in entries:
-        if entry.ineligible is not None and entry.id not in moved:
-            yield entry, entry.ineligible
-
-
-def _attribution(entry: Entry, features: Features) -> Attribution | None:
-    workload = entry.workload
-    if workload is None:
-        return None
-    return Attribution.of(workload, features.account(workload) if features.active else ())
-
-
-def _attempt(entry: Entry, found: AssignmentResult, now: datetime) -> Attempt:
-    return Attempt(
-        workload=entry.id,
-        number=next_number(entry),
-        state=AttemptState.ADMITTED,
-        assignment=found.assignment,
-        admitted_at=now,
-    )

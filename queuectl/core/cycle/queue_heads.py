@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from queuectl.core.cycle.nomination import Nomination
 from queuectl.core.entries import Entry, EquivalenceGroup
@@ -27,18 +27,19 @@ class QueueHeads:
 
     def __init__(
         self,
+        entries: Mapping[WorkloadId, Entry],
+        chances: Chances,
+        usage: PlannedUsage | None,
         queue: PendingQueue,
         groups: Iterable[EquivalenceGroup],
-        chances: Chances,
-        preemptor: Entry | None = None,
-        usage: PlannedUsage | None = None,
         *,
         waits: bool = False,
     ) -> None:
-        """`waits`: `preemptor` waits for victims."""
+        """`waits`: its preemptor waits for victims."""
         self.queue = queue
         self._chances = chances
-        self.preemptor = preemptor
+        claim = queue.claim
+        self.preemptor = preemptor = entries[claim.owner] if claim is not None else None
         """Comes before all others (C7)."""
         self.blocked = waits and queue.strict
         """No other head is nominated in this plan."""

@@ -41,23 +41,19 @@ class FastPath:
         key = tuple([choice.position for choice in choices])
         done = self._finished.get(key)
         if done is None:
-            done = self._finished[key] = self._result(choices)
+            queue_flavors, pod_set = self._queue_flavors, self._charge.pod_set
+            cells: Cells = []
+            tried: dict[PodSetGroup, int] = {}
+            for number, choice in zip(self.groups, choices, strict=True):
+                cells += choice.cells
+                if choice.position != len(queue_flavors.groups[number]) - 1:
+                    tried[pod_set.name, number] = choice.position
+            names = queue_flavors.tree.names
+            flavors = {names[cell].resource: names[cell].flavor for cell, _ in cells}
+            pod_sets = (assigned(pod_set, with_pods(queue_flavors, self._charge), flavors),)
+            assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=pod_sets)
+            done = self._finished[key] = AssignmentResult(assignment, cells, tried=tried)
         return AssignmentResult(done.assignment, done.cells, level=max(levels), tried=done.tried)
-
-    def _result(self, choices: Sequence[Choice]) -> AssignmentResult:
-        """Return what depends on the choices only."""
-        queue_flavors, pod_set = self._queue_flavors, self._charge.pod_set
-        cells: Cells = []
-        tried: dict[PodSetGroup, int] = {}
-        for number, choice in zip(self.groups, choices, strict=True):
-            cells += choice.cells
-            if choice.position != len(queue_flavors.groups[number]) - 1:
-                tried[pod_set.name, number] = choice.position
-        names = queue_flavors.tree.names
-        flavors = {names[cell].resource: names[cell].flavor for cell, _ in cells}
-        pod_sets = (assigned(pod_set, with_pods(queue_flavors, self._charge), flavors),)
-        assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=pod_sets)
-        return AssignmentResult(assignment, cells, tried=tried)
 
 
 def fitting(

@@ -100,22 +100,14 @@ class QueueFlavors:
         for number, group in enumerate(queue.resource_groups):
             for resource in group.covered:
                 self.of_resource.setdefault(resource, number)
-            self.groups.append(
-                [
-                    FlavorOption(
-                        f.name,
-                        flavors.get(f.name),
-                        {
-                            resource: tree.cell(FlavorResource(f.name, resource))
-                            for resource, _ in f.resources
-                        },
-                        f.wait,
-                        out_until.get(f.name) if is_elastic(flavors.get(f.name)) else None,
-                    )
-                    for f in group.flavors
-                ]
-            )
-        self.waits = any(option.wait for options in self.groups for option in options[:-1])
+            options: list[FlavorOption] = []
+            for f in group.flavors:
+                flavor, until = flavors.get(f.name), out_until.get(f.name)
+                cells = {resource: tree.cell(FlavorResource(f.name, resource)) for resource, _ in f.resources}
+                until = until if until is not None and is_elastic(flavor) else None
+                options.append(FlavorOption(f.name, flavor, cells, f.wait, until))
+            self.groups.append(options)
+        self.waits = any(option.wait for group in self.groups for option in group[:-1])
         """Whether what a workload may get depends on how long it waits (F10)."""
 
     def refused(self, requests: Amounts) -> Amounts:

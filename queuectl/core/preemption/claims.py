@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -60,62 +60,42 @@ class PreemptionClaims:
     """All claims, by ClusterQueue and by victim."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[str, PreemptionClaim] = {}
+        self.by_queue: dict[str, PreemptionClaim] = {}
         self._by_victim: dict[WorkloadId, dict[str, None]] = {}
         self._expected: dict[WorkloadId, list[Victim]] = {}
         """Preemptors not seen since the controller started, with victims that are being evicted."""
         self.helped: set[str] = set()
         """ClusterQueues with a claim whose owner may fit now, before its victims are gone (C13)."""
 
-    def __iter__(self) -> Iterator[PreemptionClaim]:
-        """Those that reserve something."""
-        for claim in self._by_queue.values():
-            if claim.state is not ClaimState.FIRST:
-                yield claim
-
     @property
     def waiting(self) -> Iterator[PreemptionClaim]:
         """Those of which victims still hold quota."""
-        for claim in self._by_queue.values():
+        for claim in self.by_queue.values():
             if claim.state is ClaimState.WAITING:
                 yield claim
 
-    @property
-    def cluster_queues(self) -> Collection[str]:
-        """Names of the ClusterQueues with a claim, whether it reserves something or not."""
-        return self._by_queue.keys()
-
-    def of(self, cluster_queue: str) -> PreemptionClaim | None:
-        return self._by_queue.get(cluster_queue)
-
-    def owned_by(self, cluster_queue: str, workload: WorkloadId) -> PreemptionClaim | None:
-        """Return the claim of `workload` in `cluster_queue`, if it has one."""
-        claim = self._by_queue.get(cluster_queue)
-        return claim if claim is not None and claim.owner == workload else None
-
     def open(self, claim: PreemptionClaim) -> None:
         """Register `claim`. Its ClusterQueue must have no other: `drop` that first."""
-        assert claim.cluster_queue not in self._by_queue, claim.cluster_queue
-        self._by_queue[claim.cluster_queue] = claim
+        assert claim.cluster_queue not in self.by_queue, claim.cluster_queue
+        self.by_queue[claim.cluster_queue] = claim
         for victim in claim.victims:
             self._by_victim.setdefault(victim.workload, {})[claim.cluster_queue] = None
 
-    def drop(self, cluster_queue: str) -> PreemptionClaim | None:
-        """Forget the claim of a ClusterQueue. Returns it."""
-        claim = self._by_queue.pop(cluster_queue, None)
-        self.helped.discard(cluster_queue)
-        for victim in claim.victims if claim is not None else ():
+    def drop(self, claim: PreemptionClaim) -> None:
+        """Forget a claim."""
+        del self.by_queue[claim.cluster_queue]
+        self.helped.discard(claim.cluster_queue)
+        for victim in claim.victims:
             queues = self._by_victim[victim.workload]
-            del queues[cluster_queue]
+            del queues[claim.cluster_queue]
             if not queues:
                 del self._by_victim[victim.workload]
-        return claim
 
     def ended(self, victim: WorkloadId) -> Iterable[str]:
         """`victim` holds nothing any more. Return the ClusterQueues whose claims wait for no other victim."""
         granted: list[str] = []
         for queue in self._by_victim.pop(victim, ()):
-            claim = self._by_queue[queue] = self._by_queue[queue].without({victim})
+            claim = self.by_queue[queue] = self.by_queue[queue].without({victim})
             if not claim.victims:
                 self.helped.discard(queue)
                 granted.append(queue)
@@ -137,6 +117,6 @@ class PreemptionClaims:
 
     def queued(self, workload: WorkloadId, cluster_queue: str) -> None:
         """`workload` was added to the pending queue of `cluster_queue`."""
-        if workload in self._expected and cluster_queue not in self._by_queue:
+        if workload in self._expected and cluster_queue not in self.by_queue:
             victims = tuple(self._expected.pop(workload))
             self.open(PreemptionClaim(owner=workload, cluster_queue=cluster_queue, victims=victims))

@@ -82,7 +82,7 @@ class Timers(Generic[K]):
     """One time per key, with the earliest first."""
 
     def __init__(self) -> None:
-        self._times: dict[K, datetime] = {}
+        self.times: dict[K, datetime] = {}
         self._heap: list[tuple[datetime, int, K]] = []
         self._pushed = 0
         """Breaks ties in the heap, so that keys need not be ordered."""
@@ -90,14 +90,10 @@ class Timers(Generic[K]):
     def set(self, key: K, when: datetime | None) -> None:
         """Set or replace the time of `key`; None removes it."""
         if when is None:
-            self._times.pop(key, None)
-        elif self._times.get(key) != when:
-            self._times[key] = when
+            self.times.pop(key, None)
+        elif self.times.get(key) != when:
+            self.times[key] = when
             self._push(when, key)
-
-    def get(self, key: K) -> datetime | None:
-        """Return the time of `key`, or None."""
-        return self._times.get(key)
 
     @property
     def earliest(self) -> datetime | None:
@@ -111,14 +107,14 @@ class Timers(Generic[K]):
         due = []
         while (earliest := self.earliest) is not None and earliest <= now:
             _, _, key = heapq.heappop(self._heap)
-            del self._times[key]
+            del self.times[key]
             due.append(key)
         return due
 
     def _push(self, when: datetime, key: K) -> None:
         # A replaced time stays in the heap until it is popped. A rebuild keeps the heap from growing.
-        if len(self._heap) > 2 * len(self._times) + 16:
-            self._heap = [(at, number, one) for number, (one, at) in enumerate(self._times.items())]
+        if len(self._heap) > 2 * len(self.times) + 16:
+            self._heap = [(at, number, one) for number, (one, at) in enumerate(self.times.items())]
             heapq.heapify(self._heap)
             self._pushed = len(self._heap)
         else:
@@ -127,4 +123,4 @@ class Timers(Generic[K]):
 
     def _first_is_replaced(self) -> bool:
         when, _, key = self._heap[0]
-        return self._times.get(key) != when
+        return self.times.get(key) != when

@@ -55,11 +55,12 @@ class Requeuer:
         """Claims ended that reserved room on nodes, which other trees may use now."""
         self._freed: Freed = {}
         """What became available since groups were last requeued."""
-        self._charged: list[Entry] = []
-        """Workloads that came to hold quota since then, or hold it at another priority."""
-        self._protections: Timers[EquivalenceGroup] = Timers()
-        """When the candidates of an inadmissible group are no longer protected, or its head may take another
-        flavor (W4)."""
+        self.charged: list[Entry] = []
+        """Workloads that came to hold quota since then, or hold it at another priority: others may preempt
+        them now (W3)."""
+        self.protections: Timers[EquivalenceGroup] = Timers()
+        """When an inadmissible group is nominated again by time alone: its candidates are no longer
+        protected, or its head may take another flavor (W4)."""
 
     def requeue(self) -> None:
         """Requeue the groups that the changes since the last call may help (W2, W3)."""
@@ -69,7 +70,7 @@ class Requeuer:
             self._help_preemptors(freed)
             for root, cells in freed.items():
                 groups |= helped_by(self._tree, queues_below(root, self._pending), cells)
-        charged, self._charged = self._charged, []
+        charged, self.charged = self.charged, []
         if charged and self._preempting:
             groups |= self._may_preempt_one_of(charged)
         for group in groups:
@@ -78,8 +79,7 @@ class Requeuer:
 
     def _help_preemptors(self, roots: Container[QuotaNode]) -> None:
         """Preemptors in these trees may fit before their victims are gone (C13)."""
-        tree = self._tree
-        self._help(one for one in self._claims.waiting if tree.root(tree.queue(one.cluster_queue)) in roots)
+        self._help(one for one in self._claims.waiting if self._tree.root_of(one.cluster_queue) in roots)
 
     def _help(self, claims: Iterable[PreemptionClaim]) -> None:
         names = [one.cluster_queue for one in claims]
@@ -89,7 +89,7 @@ class Requeuer:
     def forget_preemptors(self) -> None:
         """Forget that preemptors may fit whose quota is not available, or taken already."""
         for name in list(self._claims.helped):
-            claim = self._claims.of(name)
+            claim = self._claims.by_queue.get(name)
             if claim is not None and not self._tree.fits(self._tree.queue(name), list(claim.cells)):
                 self._claims.helped.discard(name)
 
@@ -113,7 +113,7 @@ class Requeuer:
             if queue is None or not queue.may_preempt:
                 self._preempting.discard(name)
                 continue
-            root = self._tree.root(self._tree.queue(name))
+            root = self._tree.root_of(name)
             if root in roots and self._reclaims(name):
                 found |= queue.may_preempt
             if root in changed:
@@ -176,7 +176,7 @@ class Requeuer:
     def renominate(self, queue: PendingQueue) -> None:
         """Nominate all of a queue again, its preemptor first; nothing is reserved for that any more."""
         queue.activate_all()
-        claim = self._drop(queue.name)
+        claim = self.drop_claim(queue.name)
         if claim is not None:
             self._claims.open(replace(claim, cells=(), pods=(), assignment=None))
         self._due.add(queue.name)
@@ -190,10 +190,6 @@ class Requeuer:
         """Some of `cells` became available at a ClusterQueue."""
         self._freed.setdefault(node, set()).update(cells)
 
-    def charge(self, entry: Entry) -> None:
-        """`entry` holds quota, or holds it at another priority: others may preempt it now (W3)."""
-        self._charged.append(entry)
-
     def ended(self, entry: Entry) -> None:
         """`entry` holds nothing any more: claims that waited for it alone are granted."""
         self._due.update(self._claims.ended(entry.id))
@@ -202,7 +198,7 @@ class Requeuer:
         """The pods of `victim` do not end in time: claims that wait for it end (C14)."""
         self._claims.expect_no_more(victim)
         for name in self._claims.waiting_for(victim):
-            self._drop(name)
+            self.drop_claim(name)
             self._due.add(name)
 
     def leave(self, entry: Entry) -> None:
@@ -213,31 +209,30 @@ class Requeuer:
         queue = self._pending[group.cluster_queue]
         if queue.reserves and group.head() is entry:
             self.reserve(queue, frozenset())
-        self.drop_claim(queue, entry)
+        self.drop_claim(queue.name, of=entry.id)
         queue.remove(entry)
         if not group.members:
-            self.protect(group, None)
+            self.protections.set(group, None)
         self._due.add(queue.name)
 
     # --- what is reserved
 
     def open_claim(self, claim: PreemptionClaim) -> None:
         """Reserve for a preemptor what its victims leave (C7)."""
-        self._drop(claim.cluster_queue, next=claim)
+        self.drop_claim(claim.cluster_queue, next=claim)
         self._claims.open(claim)
         if not claim.victims:
             self._due.add(claim.cluster_queue)
 
-    def drop_claim(self, queue: PendingQueue, entry: Entry) -> None:
-        """End the claim of `entry`, if it has one."""
-        if queue.preempted(entry):
-            self._drop(queue.name)
-
-    def _drop(self, cluster_queue: str, next: PreemptionClaim | None = None) -> PreemptionClaim | None:
-        """End a claim: what it reserved becomes available, but for what `next` reserves."""
-        claim, names = self._claims.drop(cluster_queue), self._tree.names
-        if claim is None:
+    def drop_claim(
+        self, cluster_queue: str, *, of: WorkloadId | None = None, next: PreemptionClaim | None = None
+    ) -> PreemptionClaim | None:
+        """End a claim, if there is one: what it reserved becomes available, but for what `next` reserves.
+        `of`: only that of this workload."""
+        claim, names = self._claims.by_queue.get(cluster_queue), self._tree.names
+        if claim is None or of not in (None, claim.owner):
             return None
+        self._claims.drop(claim)
         kept, pods = (dict(next.cells), next.pods) if next is not None else ({}, ())
         self._room_left |= bool(claim.pods) and claim.pods != pods
         freed = [names[cell] for cell, amount in claim.cells if kept.get(cell, 0) < amount]
@@ -256,16 +251,8 @@ class Requeuer:
 
     # --- time
 
-    def protect(self, group: EquivalenceGroup, until: datetime | None) -> None:
-        """Nominate `group` again at `until`: a protection ends, or another flavor is open. None: never."""
-        self._protections.set(group, until)
-
-    @property
-    def due_at(self) -> datetime | None:
-        return self._protections.earliest
-
     def time_came(self, now: datetime) -> None:
-        for group in self._protections.take(now):
+        for group in self.protections.take(now):
             self._pending[group.cluster_queue].activate(group)
             self._due.add(group.cluster_queue)
 
@@ -273,7 +260,7 @@ class Requeuer:
         """`entry` was added to `queue`."""
         self._due.add(queue.name)
         group = entry.group
-        if group is not None and self._protections.get(group) is not None and group.head() is entry:
+        if group is not None and group in self.protections.times and group.head() is entry:
             queue.activate(group)  # it has waited for longer than the former head: it may take more flavors
         if entry.reason is None or waits_for_victims(entry.reason):
             self._claims.queued(entry.id, queue.name)

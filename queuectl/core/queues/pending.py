@@ -101,7 +101,7 @@ class PendingQueue:
     @property
     def claim(self) -> PreemptionClaim | None:
         """What a workload of this queue has preempted for: that workload comes first (C7)."""
-        return self._claims.of(self.name)
+        return self._claims.by_queue.get(self.name)
 
     @property
     def blocked(self) -> bool:
@@ -111,7 +111,8 @@ class PendingQueue:
 
     def preempted(self, entry: Entry) -> bool:
         """Whether `entry` has preempted, and comes first."""
-        return self._claims.owned_by(self.name, entry.id) is not None
+        claim = self.claim
+        return claim is not None and claim.owner == entry.id
 
     # --- members
 
@@ -274,11 +275,8 @@ class PendingQueue:
     @property
     def due(self) -> bool:
         """Whether anything is to be decided here."""
-        return self._nominates or bool(self.unreported or self.name in self._claims.helped)
-
-    @property
-    def _nominates(self) -> bool:
-        """Whether any head is to be nominated."""
+        if self.unreported or self.name in self._claims.helped:
+            return True
         claim = self.claim
         if claim is None or claim.state is not ClaimState.WAITING:
             return bool(self.requeued or (self.active and not self.stopped_at_head))

@@ -400,6 +400,10 @@ class QuotaTree:
         """Yield the root of each tree."""
         return (node for node in self.nodes() if node.parent is None)
 
+    def root_of(self, queue: str) -> QuotaNode:
+        """Return the root of the tree of a ClusterQueue."""
+        return self.root(self.queue(queue))
+
     def root(self, node: QuotaNode) -> QuotaNode:
         """Return the root of the tree of `node`."""
         while node.parent is not None:

@@ -63,10 +63,10 @@ def test_a_claim_waits_for_its_last_victim_and_is_granted_then() -> None:
     claims = PreemptionClaims()
     claims.open(claim(FIRST, SECOND))
     assert list(claims.ended(FIRST)) == []
-    [waiting] = claims
+    [waiting] = claims.by_queue.values()
     assert waiting.state is ClaimState.WAITING
     assert list(claims.ended(SECOND)) == ["cq"]
-    [granted] = claims
+    [granted] = claims.by_queue.values()
     assert (granted.state, granted.assignment) == (ClaimState.GRANTED, ASSIGNMENT)
 
 
@@ -74,10 +74,8 @@ def test_one_victim_may_be_of_two_claims_and_dropping_one_leaves_the_other() -> 
     claims = PreemptionClaims()
     claims.open(claim(FIRST))
     claims.open(claim(FIRST, queue="other", owner=SECOND))
-    dropped = claims.drop("cq")
-    assert dropped is not None
-    assert dropped.owner == OWNER
-    assert claims.of("cq") is None
+    claims.drop(claims.by_queue["cq"])
+    assert "cq" not in claims.by_queue
     assert list(claims.ended(FIRST)) == ["other"]
 
 

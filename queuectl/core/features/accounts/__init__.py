@@ -40,7 +40,7 @@ class Accounts(Feature):
             case AccountSource.WORKLOAD:
                 return (value for label, value in workload.labels if label == key.label)
             case AccountSource.NAMESPACE:
-                return (self._directory.namespace_labels(workload.ref.namespace).get(key.label, ""),)
+                return (self._directory.namespaces.get(workload.ref.namespace, {}).get(key.label, ""),)
             case AccountSource.GROUP:
                 return workload.groups
             case AccountSource.OWNER:

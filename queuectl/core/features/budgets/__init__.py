@@ -241,7 +241,7 @@ class Budgets(Feature):
     def _requested(self, workload: Workload, place: Place) -> int:
         """Return what all pods of a workload request of the budget's resource, in base units."""
         resource, total = self._rules.limits[place.limit].resource, 0
-        for charge in self._kernel.directory.charges(workload):
+        for charge in self._kernel.directory.pods.charges(workload):
             total += dict(charge.requests).get(resource, 0) * charge.pod_set.count
         return total
 

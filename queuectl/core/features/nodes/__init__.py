@@ -141,7 +141,7 @@ class Nodes(Feature):
         """Expect the pods of an open attempt. `charges`: of its workload; None: they are to be computed."""
         if charges is None:
             workload = entry.workload
-            charges = self._kernel.directory.charges(workload) if workload is not None else ()
+            charges = self._kernel.directory.pods.charges(workload) if workload is not None else ()
         # What ran before its admission has pods without our label, which count where they are.
         pods = () if attempt.debt else self._kernel.limits.pods_of(charges, attempt.assignment)
         self.room.hold(entry.id, attempt.sequence, pods)

@@ -165,7 +165,7 @@ class Ownership(Feature):
         """Return the total that it requests, in base units, with `pods`; zero amounts are left out."""
         workload = remaining(child.workload, child.observation)
         total = {PODS: sum(pod_set.count for pod_set in workload.pod_sets)}
-        for charge in self._kernel.directory.charges(workload):
+        for charge in self._kernel.directory.pods.charges(workload):
             for name, amount in charge.requests:
                 total[name] = total.get(name, 0) + amount * charge.pod_set.count
         return {name: amount for name, amount in total.items() if amount > 0}
