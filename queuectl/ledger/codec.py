@@ -5,19 +5,21 @@ Strings lose what Postgres cannot store (NUL, lone surrogates). Integers stay ex
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar, get_args, get_type_hints
+
+from pydantic.alias_generators import to_camel
 
 from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
 from queuectl.core.model.priorities import LoweredPriority
 from queuectl.core.model.reasons import (
-    Code,
     ExcludedNodes,
-    Limit,
     NodeFinding,
-    PreemptionCause,
     Reason,
     RejectedCandidate,
 )
@@ -81,61 +83,57 @@ def dump(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-# --- reasons
+# --- records: an object with the fields in camelCase, without those that have their default
 
-_NUMBERS: Final = {
-    "requested": "requested",
-    "available": "available",
-    "shortBy": "short_by",
-    "awaited": "awaited",
-    "pods": "pods",
-    "podsFit": "pods_fit",
-}
-_WORDS: Final = ("flavor", "resource", "node", "by", "detail", "considered")
+_KEPT: Final = dataclasses.MISSING
+_Both = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""From a value to JSON, and back."""
 
 
-def reason_to_json(reason: Reason) -> Json:
-    found: Json = {"code": reason.code.value}
-    for name in _WORDS:
-        if (text := getattr(reason, name)) is not None:
-            found[name] = clean(text)
-    for name, field in _NUMBERS.items():
-        if (number := getattr(reason, field)) is not None:
-            found[name] = number
-    others = {
-        "limit": reason.limit and reason.limit.value,
-        "cause": reason.cause and reason.cause.value,
-        "until": reason.until and reason.until.isoformat(),
-        "reserved": reason.reserved,
-    }
-    found |= {name: one for name, one in others.items() if one}
-    if reason.victims:
-        found["victims"] = [{"who": clean_or_none(who), "why": clean(why)} for who, why in reason.victims]
-    if reason.nodes:
-        found["nodes"] = [_node_to_json(one) for one in reason.nodes]
-    if reason.others:
-        found["others"] = [reason_to_json(other) for other in reason.others]
-    return found
+def _same(value: Any) -> Any:
+    return value
 
 
-def reason_from_json(value: Json) -> Reason:
-    return Reason(
-        code=Code(value["code"]),
-        reserved=value.get("reserved", False),
-        until=datetime.fromisoformat(value["until"]) if "until" in value else None,
-        limit=Limit(value["limit"]) if "limit" in value else None,
-        cause=PreemptionCause(value["cause"]) if "cause" in value else None,
-        victims=tuple(RejectedCandidate(one["who"], one["why"]) for one in value.get("victims", ())),
-        others=tuple(reason_from_json(other) for other in value.get("others", ())),
-        nodes=tuple(
-            NodeFinding(one["name"], one["free"])
-            if "name" in one
-            else ExcludedNodes(one["nodes"], one["why"])
-            for one in value.get("nodes", ())
-        ),
-        **{name: value.get(name) for name in _WORDS},
-        **{field: value.get(name) for name, field in _NUMBERS.items()},
-    )
+def _by_type(hint: Any) -> _Both:
+    """How a value of a field of this type is stored."""
+    (kind,) = {*(get_args(hint) or (hint,))} - {type(None)}
+    if kind is str:
+        return clean, _same
+    if kind is datetime:
+        return datetime.isoformat, datetime.fromisoformat
+    return (attrgetter("value"), kind) if issubclass(kind, Enum) else (_same, _same)
+
+
+class _Record(Generic[Made]):
+    """A dataclass."""
+
+    def __init__(self, kind: type[Made], *, always: Container[str] = (), **others: _Both) -> None:
+        """`always`: fields that are stored with their default too. `others`: how fields are stored that are
+        no text, number, time or enum."""
+        hints = get_type_hints(kind)
+        self._kind = kind
+        self._fields = [
+            (one.name, to_camel(one.name), _KEPT if one.name in always else one.default, *of_type)
+            for one in dataclasses.fields(kind)  # type: ignore[arg-type]
+            for of_type in (others.get(one.name) or _by_type(hints[one.name]),)
+        ]
+
+    def to_json(self, record: Made) -> Json:
+        found: Json = {}
+        for name, key, default, store, _ in self._fields:
+            value = getattr(record, name)
+            if default is _KEPT or (value is not default and value != default):
+                found[key] = store(value)
+        return found
+
+    def from_json(self, found: Json) -> Made:
+        return self._kind(
+            **{name: read(found[key]) for name, key, _, _, read in self._fields if key in found}
+        )
+
+
+def _each(store: Callable[[Any], Any], read: Callable[[Any], Any]) -> _Both:
+    return lambda values: [*map(store, values)], lambda values: tuple(map(read, values))
 
 
 def _node_to_json(one: NodeFinding | ExcludedNodes) -> Json:
@@ -144,8 +142,85 @@ def _node_to_json(one: NodeFinding | ExcludedNodes) -> Json:
     return {"nodes": one.nodes, "why": clean(one.why)}
 
 
+def _node_from_json(one: Json) -> NodeFinding | ExcludedNodes:
+    return NodeFinding(**one) if "name" in one else ExcludedNodes(**one)
+
+
+def reason_to_json(reason: Reason) -> Json:
+    return _REASON.to_json(reason)
+
+
+def reason_from_json(value: Json) -> Reason:
+    return _REASON.from_json(value)
+
+
 def reason_or_none(value: Json | None) -> Reason | None:
     return None if value is None else reason_from_json(value)
+
+
+_REASON: Final = _Record(
+    Reason,
+    victims=_each(
+        lambda one: {"who": clean_or_none(one.who), "why": clean(one.why)},
+        lambda one: RejectedCandidate(**one),
+    ),
+    nodes=_each(_node_to_json, _node_from_json),
+    others=_each(reason_to_json, reason_from_json),
+)
+_NOTICE: Final = _Record(IdleNotice, always={"dry_run"})
+_USE: Final = _Record(
+    DeviceUse,
+    always={"wasted_ms", "idle_ms"},
+    finding=(_same, _same),
+    notice=(_NOTICE.to_json, _NOTICE.from_json),
+)
+
+
+def _use_to_json(use: DeviceUse) -> Json:
+    """With the fields of its finding."""
+    found = _USE.to_json(use)
+    return {**found.pop("finding")._asdict(), **found}
+
+
+def _use_from_json(value: Json) -> DeviceUse:
+    found = UseFinding(*(value[name] for name in UseFinding._fields))
+    return _USE.from_json({**value, "finding": found._replace(verdict=UseVerdict(found.verdict))})
+
+
+_PAST: Final = _Record(
+    PastAttempts,
+    always={"run_ms", "failures", "ready"},
+    barred=(reason_to_json, reason_from_json),
+    missed=(list, tuple),
+    use=(_use_to_json, _use_from_json),
+    lowered=_each(LoweredPriority._asdict, lambda one: LoweredPriority(**one)),
+)
+_START: Final = _Record(
+    StartConditions, after=_each(list, lambda one: AfterWorkload(AfterOutcome(one[0]), *one[1:]))
+)
+_OPTIONS: Final = _Record(
+    UserOptions,
+    start=(_START.to_json, _START.from_json),
+    problem=(reason_to_json, reason_from_json),
+)
+
+
+def past_to_json(past: PastAttempts) -> Json | None:
+    """None for the empty past."""
+    return None if past == NO_PAST_ATTEMPTS else _PAST.to_json(past)
+
+
+def past_from_json(value: Json | None) -> PastAttempts:
+    return NO_PAST_ATTEMPTS if value is None else _PAST.from_json(value)
+
+
+def options_to_json(options: UserOptions) -> Json | None:
+    """None if there are none."""
+    return None if options == NO_OPTIONS else _OPTIONS.to_json(options)
+
+
+def options_from_json(value: Json | None) -> UserOptions:
+    return NO_OPTIONS if value is None else _OPTIONS.from_json(value)
 
 
 # --- labels
@@ -153,163 +228,6 @@ def reason_or_none(value: Json | None) -> Reason | None:
 
 def labels_from_json(value: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(value.items()))
-
-
-# --- pasts
-
-
-def past_to_json(past: PastAttempts) -> Json | None:
-    """None for the empty past."""
-    if past == NO_PAST_ATTEMPTS:
-        return None
-    found: Json = {"runMs": past.run_ms, "failures": past.failures, "ready": past.ready}
-    if past.barred is not None:
-        found["barred"] = reason_to_json(past.barred)
-    if past.held_back:
-        found["heldBack"] = past.held_back
-    if past.missed:
-        found["missed"] = list(past.missed)
-    if past.use is not None:
-        found["use"] = _use_to_json(past.use)
-    if past.lowered:
-        found["lowered"] = [one._asdict() for one in past.lowered]
-    times = {
-        "until": past.until,
-        "boundAt": past.bound_at,
-        "unreadyAt": past.unready_at,
-        "partAt": past.part_at,
-        "missedAt": past.missed_at,
-        "orderedFrom": past.ordered_from,
-    }
-    return found | {name: when.isoformat() for name, when in times.items() if when is not None}
-
-
-def past_from_json(value: Json | None) -> PastAttempts:
-    if value is None:
-        return NO_PAST_ATTEMPTS
-    return PastAttempts(
-        run_ms=value["runMs"],
-        failures=value["failures"],
-        ready=value["ready"],
-        barred=reason_from_json(value["barred"]) if "barred" in value else None,
-        until=_time(value, "until"),
-        bound_at=_time(value, "boundAt"),
-        unready_at=_time(value, "unreadyAt"),
-        held_back=value.get("heldBack", 0),
-        part_at=_time(value, "partAt"),
-        missed=tuple(value.get("missed", ())),
-        missed_at=_time(value, "missedAt"),
-        use=_use_from_json(value["use"]) if "use" in value else None,
-        lowered=tuple(LoweredPriority(**one) for one in value.get("lowered", ())),
-        ordered_from=_time(value, "orderedFrom"),
-    )
-
-
-def _use_to_json(use: DeviceUse) -> Json:
-    found: Json = {
-        "attempt": use.attempt,
-        "since": use.since.isoformat(),
-        **use.finding._asdict(),
-        "wastedMs": use.wasted_ms,
-        "idleMs": use.idle_ms,
-    }
-    if use.idle_since is not None:
-        found["idleSince"] = use.idle_since.isoformat()
-    if use.notice is not None:
-        found["notice"] = _notice_to_json(use.notice)
-    return found
-
-
-def _use_from_json(value: Json) -> DeviceUse:
-    found = UseFinding(*(value[name] for name in UseFinding._fields))
-    return DeviceUse(
-        attempt=value["attempt"],
-        since=datetime.fromisoformat(value["since"]),
-        finding=found._replace(verdict=UseVerdict(found.verdict)),
-        wasted_ms=value["wastedMs"],
-        idle_ms=value["idleMs"],
-        idle_since=_time(value, "idleSince"),
-        notice=_notice_from_json(value["notice"]) if "notice" in value else None,
-    )
-
-
-def _notice_to_json(notice: IdleNotice) -> Json:
-    times = {
-        "at": notice.at,
-        "holdAt": notice.hold_at,
-        "lowerAt": notice.lower_at,
-        "heldAt": notice.held_at,
-    }
-    found: Json = {"policy": notice.policy, "dryRun": notice.dry_run}
-    if notice.cancels:
-        found["cancels"] = True
-    return found | {name: when.isoformat() for name, when in times.items() if when is not None}
-
-
-def _notice_from_json(value: Json) -> IdleNotice:
-    return IdleNotice(
-        policy=value["policy"],
-        at=datetime.fromisoformat(value["at"]),
-        hold_at=_time(value, "holdAt"),
-        cancels=value.get("cancels", False),
-        lower_at=_time(value, "lowerAt"),
-        dry_run=value["dryRun"],
-        held_at=_time(value, "heldAt"),
-    )
-
-
-def _time(value: Json, name: str) -> datetime | None:
-    return datetime.fromisoformat(value[name]) if name in value else None
-
-
-# --- options
-
-
-def options_to_json(options: UserOptions) -> Json | None:
-    """None if there are none."""
-    if options == NO_OPTIONS:
-        return None
-    found: Json = {}
-    if options.priority_class is not None:
-        found["priorityClass"] = clean(options.priority_class)
-    if options.max_run_seconds is not None:
-        found["maxRunSeconds"] = options.max_run_seconds
-    if options.start is not None:
-        found["start"] = _start_to_json(options.start)
-    if options.problem is not None:
-        found["problem"] = reason_to_json(options.problem)
-    return found
-
-
-def options_from_json(value: Json | None) -> UserOptions:
-    if value is None:
-        return NO_OPTIONS
-    problem = value.get("problem")
-    return UserOptions(
-        priority_class=value.get("priorityClass"),
-        max_run_seconds=value.get("maxRunSeconds"),
-        start=_start_from_json(value["start"]) if "start" in value else None,
-        problem=None if problem is None else reason_from_json(problem),
-    )
-
-
-def _start_to_json(start: StartConditions) -> Json:
-    found: Json = {"after": [list(one) for one in start.after]} if start.after else {}
-    if start.begin_at is not None:
-        found["beginAt"] = start.begin_at.isoformat()
-    if start.max_running is not None:
-        found |= {"maxRunning": start.max_running, "array": clean(start.array or "")}
-    return found
-
-
-def _start_from_json(value: Json) -> StartConditions:
-    after = tuple(AfterWorkload(AfterOutcome(on), kind, name) for on, kind, name in value.get("after", ()))
-    return StartConditions(
-        after=after,
-        begin_at=_time(value, "beginAt"),
-        max_running=value.get("maxRunning"),
-        array=value.get("array"),
-    )
 
 
 # --- assignments

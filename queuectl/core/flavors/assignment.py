@@ -189,7 +189,8 @@ class _Scan:
                 break
         if best is None or best.chance.mode is Mode.NO_FIT:
             self.refusals.append(self._nearest(evaluated, pod_sets, requested))
-            self.never |= not self._possible_alone(evaluated, pod_sets, requested)
+            # Were no other podset charged to them.
+            self.never |= not any(self._possible(one, pod_sets, requested, {}) for one in evaluated)
             return None
         self.found.chances[group] = best.chance
         if not self.pinned:
@@ -228,20 +229,6 @@ class _Scan:
             self.queue_flavors.mismatch(option, one) is None for one in pod_sets
         )
 
-    def _possible_alone(
-        self,
-        options: Iterable[FlavorOption],
-        pod_sets: Sequence[PodSet],
-        requested: Sequence[tuple[str, int]],
-    ) -> bool:
-        """Return whether one of them could ever have enough, were no other podset charged to it."""
-        tree, node = self.queue_flavors.tree, self.queue_flavors.node
-        return any(
-            all(total <= tree.potential(node, cell) for cell, total in self._totals(one, requested, {}))
-            for one in options
-            if self._matches(one, pod_sets)
-        )
-
     def _end(
         self,
         options: Sequence[FlavorOption],
@@ -258,7 +245,7 @@ class _Scan:
                 if later is None or at < later.at:
                     self.found.later = NextFlavor(at, option.name)
                 return position
-            if self._possible(option, pod_sets, requested, self.waiting):
+            if self._possible(option, pod_sets, requested, self.assumed, partly=self.waiting.partly):
                 at += timedelta(seconds=option.wait)
         return len(options)
 
@@ -267,16 +254,19 @@ class _Scan:
         option: FlavorOption,
         pod_sets: Sequence[PodSet],
         requested: Sequence[tuple[str, int]],
-        waiting: FlavorWait,
+        assumed: Mapping[int, int],
+        *,
+        partly: bool = False,
     ) -> bool:
-        """Return whether a flavor may be waited for; for the same answer with fewer pods (F9), also where it
-        never has enough for all of them."""
-        mismatches = (self.queue_flavors.mismatch(option, one) for one in pod_sets)
-        if option.out_until is not None or any(why is not None for why in mismatches):
-            return False
+        """Return whether a flavor could ever have enough, with what is `assumed` to be assigned. `partly`: or
+        for fewer pods (F9)."""
         tree, node = self.queue_flavors.tree, self.queue_flavors.node
-        return waiting.partly or all(
-            total <= tree.potential(node, cell) for cell, total in self._totals(option, requested)
+        return self._matches(option, pod_sets) and (
+            partly
+            or all(
+                total <= tree.potential(node, cell)
+                for cell, total in self._totals(option, requested, assumed)
+            )
         )
 
     def _nearest(
