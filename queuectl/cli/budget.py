@@ -130,7 +130,7 @@ def grant(options: Options, name: str, hours: str, subject: str | None, at: date
 @_REASON
 @with_options
 def refund(options: Options, name: str, workload: str, hours: str | None, at: datetime, reason: str) -> None:
-    """Give back what attempts of a workload that are over have used of a Budget in its present period."""
+    """Give back what a workload has used of a Budget in its present period, as far as it is settled."""
     found = rest.connect(options).get(("budgets",), {"budget": name})
     rows = [one for one in found["rows"] if one["workload"] == workload]
     units = 1000 if found["items"] and found["items"][0]["resource"] == "cpu" else 1

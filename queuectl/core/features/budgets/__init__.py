@@ -394,12 +394,13 @@ class Budgets(Feature):
         """
         for place, charge in self.balances.charges.get(entry.id, {}).items():
             known = self._rules.limits.get(place.limit)
+            same = known if known is not None and known.resource == charge.resource else None
             rate = charge.rate if assignment is None else held(assignment, charge.resource)
-            if rate == charge.rate and (assignment is not None or charge.until is not None):
-                continue
-            yield from settle(place, entry.id, charge, known, now)
-            if rate and known is not None and known.resource == charge.resource:
-                yield from reserve(known, place.subject, entry.id, charge.attempt, rate, now, charge.until)
+            begins = same is not None and charge.until is None if assignment is None else rate != charge.rate
+            if begins:
+                yield from settle(place, entry.id, charge, known, now)
+            if begins and rate and same is not None:
+                yield from reserve(same, place.subject, entry.id, charge.attempt, rate, now, charge.until)
 
     def _settle(
         self, place: Place, charge: BudgetCharge, entry: Entry, now: datetime
