@@ -489,7 +489,7 @@ def _evicting(entry: Entry) -> Step | None:
     if entry.pods_gone and not entry.bound:
         if seen is not None and (outcome := seen.ended_by_stop_of(attempt.number)) is not None:  # L13, I8
             return Retire(entry.id, entry.ref, attempt.number, outcome)
-        return Release(entry.id, entry.ref, attempt.number, "nothing of it is alive")
+        return Release(entry.id, entry.ref, attempt.number, "its pods are gone")
     if entry.pods_gone:  # the watch of pods is behind, or these are others than were counted (M9)
         return _forced(entry, attempt)
     return _while_pods_exist(entry, attempt)

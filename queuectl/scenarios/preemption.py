@@ -63,7 +63,7 @@ def _finding(incoming: Incoming, search: PreemptionSearch, victims: int) -> Find
     found = search.rejected.added_to(Reason(code=Code.WAITING_FOR_QUOTA))
     text = f"{victims} victims found for {queue}"
     if found.considered:
-        text += f"; considered as victims: {found.considered}"
+        text += f"; not preempted: {found.considered}"
     return Finding(incoming.workload, WorkloadState.PENDING, text, tuple(rejected(found.victims)))
 
 

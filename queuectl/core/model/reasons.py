@@ -234,7 +234,7 @@ class Reason:
             text += f": {self.pods_fit} of {self.pods} pods fit now"
         text += self._about_nodes()
         text = f"{text}: {self.detail}" if self.detail else text
-        return f"{text}; considered as victims: {self.considered}" if self.considered else text
+        return f"{text}; not preempted: {self.considered}" if self.considered else text
 
     def _about_nodes(self) -> str:
         near = [

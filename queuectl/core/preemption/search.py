@@ -122,7 +122,7 @@ class RejectedCandidates:
         self._rejected.setdefault(entry.id, (entry, until))
 
     def tried(self, count: int) -> None:
-        """`count` workloads may be preempted, and are not enough together."""
+        """`count` workloads may be preempted, and together free too little."""
         self._tried = max(self._tried, count)
 
     def barred(self, count: int, borrowed: str) -> None:
@@ -138,7 +138,7 @@ class RejectedCandidates:
         counts = [
             (len(self._rejected) - len(ends), "whose priority is not lower"),
             (len(ends), f"protected until {utc(min(ends))} or later" if ends else ""),
-            (self._tried, "that may be preempted and are not enough together"),
+            (self._tried, "that together free too little"),
             (
                 self._barred,
                 "that may be preempted only if the preemptor does not borrow "

@@ -35,7 +35,7 @@ async def test_a_gang_of_lower_priority_is_preempted_as_a_whole_and_is_admitted_
     refused = await world.reason_is("equal", "WaitingForQuota")
     gang = f"{world.namespace}/PyTorchJob/gang"
     assert refused["victims"] == [{"who": gang, "why": "its priority is not lower"}]
-    assert refused["message"].endswith("considered as victims: 1 whose priority is not lower")
+    assert refused["message"].endswith("not preempted: 1 whose priority is not lower")
     told = await world.site.queuectl("explain", "job/equal", "-n", world.namespace)
     assert f"Considered  {gang}: its priority is not lower" in told.out
     assert (await world.workload("gang", "PyTorchJob"))["phase"] == "Admitted"

@@ -444,7 +444,7 @@ async def test_workloads_that_could_not_be_preempted_are_not_named_to_other_tena
     path = "/api/v1/workloads/default/job/spares"
     hers = (await rest.get(path, token="alice"))["reason"]
     assert [one["who"] for one in hers["victims"]] == ["default/Job/mine", None]
-    assert hers["message"] == "WaitingForQuota; considered as victims: 2 whose priority is not lower"
+    assert hers["message"] == "WaitingForQuota; not preempted: 2 whose priority is not lower"
     theirs = (await rest.get(path, token="admin"))["reason"]
     assert theirs["victims"][1] == {"who": f"{BOBS}/Job/zz-urgent", "why": "so"}
 

@@ -127,7 +127,7 @@ def test_a_difference_is_explained_by_the_reason_and_the_findings_behind_it() ->
     assert findings(cycle(objects, [lent, pending("a/owner", 8), pending("a/next")], expect)) == [
         "  b/lent: holds quota of ClusterQueue b since the start",
         "  a/owner: WaitingForQuota: requests 8 nvidia.com/gpu in flavor h100, 0 available, short by 8 "
-        "(bound by nominalQuota of Cohort/rack); considered as victims: 1 whose priority is not lower",
+        "(bound by nominalQuota of Cohort/rack); not preempted: 1 whose priority is not lower",
         "    not preempted: b/Job/lent: its priority is not lower",
         "  a/next: not evaluated: each cycle takes at most the head of its ClusterQueue",
     ]
@@ -179,7 +179,7 @@ def test_findings_are_those_after_the_step_that_differs() -> None:
         (
             {"preemption": {"withinClusterQueue": "LowerPriority"}},
             [
-                "  a/urgent: 0 victims found for ClusterQueue a; considered as victims: "
+                "  a/urgent: 0 victims found for ClusterQueue a; not preempted: "
                 "1 whose priority is not lower",
                 "    not preempted: a/Job/runs: its priority is not lower",
             ],
