@@ -138,14 +138,14 @@ def stop_means(change: EditedField) -> str:
     if not change.written:
         return "It was so already: nothing is written."
     pending, admitted = counted(change.object)
-    runs, waits = f"{admitted} admitted", f"{pending} pending"
     match change.after:
         case "None":
-            return f"It admits again: its {waits} workloads are evaluated in order."
+            return f"It admits again. Pending workloads, evaluated in order: {pending}."
         case "Hold":
-            return f"It admits no more: {waits} workloads wait, {runs} ones continue."
+            return f"It admits no more. Workloads that wait: {pending}; that continue: {admitted}."
         case _:
-            return f"It admits no more: {waits} workloads wait, {runs} ones are evicted and queue again."
+            text = f"It admits no more. Workloads that wait: {pending}; that are evicted and queue again"
+            return f"{text}: {admitted}."
 
 
 def move_means(change: EditedField) -> str:
@@ -177,7 +177,9 @@ def still_completes(found: Fitted) -> str | None:
     """For a Job that goes on completing more often than it has pods, without the full stop."""
     if found.completions is None:
         return None
-    return f"It still completes {found.completions} times, at most {found.after.count} pods at a time"
+    count = found.after.count
+    pods = "1 pod" if count == 1 else f"{count} pods"
+    return f"It still completes {found.completions} times, at most {pods} at a time"
 
 
 def size(pods: PodSet) -> str:

@@ -73,8 +73,17 @@ def announced(options: Options) -> Path | None:
     """
     found = checked(place(options), options)
     if found.server is not None:
-        click.echo(str(found), err=True)
+        announce(str(found))
     return found.kubeconfig
+
+
+def announce(text: str) -> None:
+    """Print which cluster is meant, once in a command."""
+    context = click.get_current_context(silent=True)
+    told = context.meta.setdefault(__name__, set()) if context is not None else set()
+    if text not in told:
+        told.add(text)
+        click.echo(text, err=True)
 
 
 def checked(found: Place, options: Options) -> Place:

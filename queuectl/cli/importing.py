@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from queuectl.cli import printing
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.options import CommandGroup, Failure, Options, with_options
 from queuectl.cli.printing import printable
 from queuectl.files import BadFile, documents, read_open
 from queuectl.files import read as read_file
@@ -30,7 +30,7 @@ Source = Callable[[tuple[str, ...]], "Imported"]
 """Converts the files of these names."""
 
 
-@click.group("import")
+@click.group("import", cls=CommandGroup)
 def import_() -> None:
     """Convert the policy of another queue system."""
 

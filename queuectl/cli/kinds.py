@@ -11,7 +11,7 @@ import click
 from queuectl.cli import contexts, printing, rest
 from queuectl.cli.importing import documents_of
 from queuectl.cli.operating import call
-from queuectl.cli.options import Failure, NotGood, Options, command, with_options
+from queuectl.cli.options import CommandGroup, Failure, NotGood, Options, command, with_options
 from queuectl.cli.printing import amount, field, printable, table_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from queuectl.kinds.sample import SampleOutcome
 
 
-@click.group("kinds", invoke_without_command=True)
+@click.group("kinds", cls=CommandGroup, invoke_without_command=True)
 @with_options
 def kinds(options: Options) -> None:
     """List the kinds of jobs that queue: built-in ones, and those of --config.
@@ -48,7 +48,8 @@ def _survey(options: Options) -> list[Surveyed]:
     from queuectl.kube.connections import session_to
     from queuectl.kube.errors import ApiError, BadKubeconfig
 
-    rows, kubeconfig = options.all_kinds(), contexts.announced(options)
+    rows = options.all_kinds()
+    kubeconfig = contexts.checked(contexts.place(options), options).kubeconfig
     found: list[Surveyed] = []
 
     async def work() -> None:

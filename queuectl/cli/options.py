@@ -187,6 +187,16 @@ class Command(click.Command):
                     formatter.write_dl(rows)
 
 
+class CommandGroup(Command, click.Group):
+    """Commands below one, such as `statement show`."""
+
+    command_class = Command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 def command(
     name: str, cls: type[Command] = Command, **attributes: Any
 ) -> Callable[[Callable[..., Any]], Command]:

@@ -99,11 +99,11 @@ def _flavors(pods: Document) -> str:
     return ", ".join(f"{resource} {flavor}" for resource, flavor in sorted(pods["flavors"].items()))
 
 
-_BECOMES: Final = {"OtherReason": "(waits)"}
+_BECOMES: Final = {"OtherReason": "Waits"}
 _FIELDS: Final = (
     field("WORKLOAD", lambda one: f"{one['namespace']}/{one['kind']}/{one['name']}"),
     field("BECOMES", lambda one: _BECOMES.get(one["change"], one["change"])),
-    field("WHY", _why, wide=True),
+    field("WHY", _why),
 )
 
 

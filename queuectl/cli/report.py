@@ -9,14 +9,14 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.arguments import Since
 from queuectl.cli.operating import call
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import CommandGroup, Options, with_options
 from queuectl.cli.printing import field, quantity, section, shown
 from queuectl.screen.text import figure
 
 Document = dict[str, Any]
 
 
-@click.group("report")
+@click.group("report", cls=CommandGroup)
 def report() -> None:
     """Report figures from a ledger."""
 

@@ -254,7 +254,7 @@ RESOURCES: Final[Mapping[str, ListedResource]] = {
             names=("workload", "wl"),
             fields=(
                 field("NAMESPACE", "namespace", drop=3),
-                field("WORKLOAD", lambda item: f"{item['kind'].lower()}/{item['name']}"),
+                field("WORKLOAD", lambda item: Lines((f"{item['kind'].lower()}/{item['name']}",))),
                 field("USER", _user, drop=1),
                 field("QUEUE", "queue", drop=7),
                 field("CLUSTERQUEUE", "clusterQueue", drop=4),

@@ -183,7 +183,7 @@ class Server:
         if self._place.sandbox is None:
             source = self._grant.source if self._grant is not None else "no token"
             how = f": REST through the API server, with {source}"
-        click.echo(f"{self._place}{how}", err=True)
+        contexts.announce(f"{self._place}{how}")
 
     def _tell(self, document: Document) -> None:
         """Notes on an answer, on stderr, printed once while they apply."""

@@ -12,7 +12,7 @@ import click
 
 from queuectl.cli import printing, rest
 from queuectl.cli.operating import call
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import CommandGroup, Options, with_options
 from queuectl.cli.printing import NOTHING, columns_of, field, printable, shown, table_of
 from queuectl.cli.rest import Document
 from queuectl.cli.usage import OTHERS, csv_cell
@@ -49,7 +49,7 @@ CLUSTER: Final = click.option(
 )
 
 
-@click.group("statement")
+@click.group("statement", cls=CommandGroup)
 def statement() -> None:
     """Show what months cost, close a month, correct a closed one."""
 

@@ -91,7 +91,7 @@ async def test_where_it_is_configured_the_rights_of_the_kubeconfig_count(
 @pytest.mark.parametrize(
     ("change", "path", "patch", "meaning"),
     [
-        (queue("stop"), QUEUE, {"stopPolicy": "Hold"}, "12 pending workloads wait, 1 admitted ones continue"),
+        (queue("stop"), QUEUE, {"stopPolicy": "Hold"}, "Workloads that wait: 12; that continue: 1."),
         (queue("stop", evict=True), QUEUE, {"stopPolicy": "HoldAndDrain"}, "are evicted and queue again"),
         (
             wanted("stop", kind="LocalQueue", name="main"),

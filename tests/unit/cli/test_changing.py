@@ -153,7 +153,7 @@ def test_a_release_removes_the_annotation(change: Run, cluster: Cluster) -> None
 @pytest.mark.parametrize(
     ("line", "path", "policy", "told"),
     [
-        ("stop clusterqueue/team-a", QUEUE, "Hold", "12 pending workloads wait, 1 admitted ones continue"),
+        ("stop clusterqueue/team-a", QUEUE, "Hold", "Workloads that wait: 12; that continue: 1."),
         ("stop cq/team-a --drain", QUEUE, "HoldAndDrain", "are evicted and queue again"),
         ("stop localqueue/main -n default", LOCAL, "Hold", "It admits no more"),
         ("stop lq/main --drain", LOCAL, "HoldAndDrain", "are evicted"),

@@ -247,9 +247,9 @@ def test_words_that_name_no_workload_are_refused_before_any_request(
     assert told in result.stderr
 
 
-def test_options_of_the_connection_are_a_group_of_their_own(run: Run) -> None:
-    own, _, connection = run("cancel", "--help").stdout.partition("\nConnection:\n")
-    assert "--dry-run" in own
+@pytest.mark.parametrize("words", [["cancel"], ["statement", "show"], ["kinds"], ["import", "slurm"]])
+def test_options_of_the_connection_are_a_group_of_their_own(run: Run, words: list[str]) -> None:
+    own, _, connection = run(*words, "--help").stdout.partition("\nConnection:\n")
     assert "--output" in own
     assert "--kubeconfig" not in own
     assert "--kubeconfig" in connection

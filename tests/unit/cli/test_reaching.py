@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import click
 import pytest
 import trustme
 from aiohttp import web
 from click.shell_completion import get_completion_class
 
-from queuectl.cli import main
+from queuectl.cli import contexts, main
 from queuectl.kube.proxied import HOST
 from queuectl.net.relay import relay
 from tests.unit.cli.clusters import Cluster
@@ -361,3 +362,11 @@ def test_a_kubeconfig_that_merely_lies_in_the_working_directory_is_not_used(
     result = run("get", "wl")
     assert result.exit_code == 2
     assert "no kubeconfig with a context" in result.stderr
+
+
+def test_a_command_says_once_which_cluster_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        with click.Context(click.Command("hold")):
+            contexts.announce("using the sandbox in x")
+            contexts.announce("using the sandbox in x")
+    assert capsys.readouterr().err.splitlines() == ["using the sandbox in x"] * 2

@@ -655,6 +655,14 @@ def test_a_plan_warns_of_fields_that_do_not_exist(run: Run, tmp_path: Path) -> N
     assert [(one["object"], one["field"]) for one in found["warnings"]] == [("Cohort/all", "spec.parentNme")]
 
 
+def test_a_plan_says_for_which_reason_workloads_would_wait(run: Run) -> None:
+    with rest(ledger()) as server:
+        lines = run("plan", "--delete", "ClusterQueue/team-a", "--server", server).stdout.splitlines()
+    waits = [line.split(maxsplit=2) for line in lines[lines.index("") + 2 :]]
+    assert waits, lines
+    assert {(becomes, why.split()[0]) for _, becomes, why in waits} == {("Stranded", "QueueNotFound")}
+
+
 def test_of_an_array_that_is_over_times_and_what_it_held_are_added_up() -> None:
     end = {"outcome": "Failed", "heldSeconds": 60.0, "resourceSeconds": {GPU: 120, "cpu": 1}}
     item: dict[str, Any] = {
