@@ -102,11 +102,6 @@ class ControllerParts:
     beside: tuple[Work, ...] = ()
     """Tasks that run while it leads."""
 
-    @property
-    def elected(self) -> bool:
-        """Another process may lead in its place."""
-        return not isinstance(self.lease, NoElection)
-
 
 class Startup:
     """Progress of a start: for /readyz, and to know what a signal has to stop."""
@@ -334,7 +329,7 @@ def _options(settings: Settings, parts: ControllerParts) -> LoopOptions:
         workers=settings.controller.effects,
         status_seconds=settings.controller.status_seconds,
         event_seconds=settings.controller.event_seconds,
-        step_down_seconds=STEP_DOWN_SECONDS if parts.elected else None,
+        step_down_seconds=None if isinstance(parts.lease, NoElection) else STEP_DOWN_SECONDS,
     )
 
 

@@ -103,13 +103,10 @@ def _read(rows: Sequence[Any], place: Place) -> Kinds:
     for number, content in enumerate(rows):
         one = _configured(place, number, content, registry)
         if one.row is not None:
-            registry = KindRegistry((*registry.rows, *_with_groups(one.row)))
+            groups = (other for other in OPTIONAL if other.composed_of == one.row.name)
+            registry = KindRegistry((*registry.rows, one.row, *groups))
         found.append(one)
     return Kinds(registry, tuple(found))
-
-
-def _with_groups(row: JobKind) -> tuple[JobKind, ...]:
-    return (row, *(other for other in OPTIONAL if other.composed_of == row.name))
 
 
 def _configured(place: Place, number: int, content: Any, registry: KindRegistry) -> ConfiguredKind:
@@ -198,11 +195,11 @@ async def survey(kinds: Kinds, session: Session | None) -> list[Surveyed]:
                 problem=problem,
             )
         )
-    return [*found, *(_malformed(one) for one in kinds.configured if one.row is None)]
-
-
-def _malformed(one: ConfiguredKind) -> Surveyed:
-    return Surveyed(name=one.name, api_version=None, place=one.place, problem="; ".join(one.problems))
+    malformed = (one for one in kinds.configured if one.row is None)
+    return found + [
+        Surveyed(name=one.name, api_version=None, place=one.place, problem="; ".join(one.problems))
+        for one in malformed
+    ]
 
 
 async def _problem(row: JobKind, versions: tuple[str, ...] | None, session: Session) -> str | None:

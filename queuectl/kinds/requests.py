@@ -174,11 +174,7 @@ def _for_pods(found: dict[str, int]) -> dict[str, int]:
 
 
 def _of_pods(resource: str) -> bool:
-    return resource in _POD_LEVEL or _hugepages(resource)
-
-
-def _hugepages(resource: str) -> bool:
-    return resource.startswith("hugepages-")
+    return resource in _POD_LEVEL or resource.startswith("hugepages-")
 
 
 def _effective(container: Json, path: str) -> tuple[dict[str, int], dict[str, int]]:

@@ -455,14 +455,10 @@ def _start(
 
 def _labels(labels: Json) -> Iterator[tuple[str, str]]:
     # Labels that queue it come first: a start tests them.
-    for key in sorted(sorted(labels, key=_queues_not)[:MAX_LABELS]):
+    for key in sorted(sorted(labels, key=lambda key: (key not in KUEUES_TOO.queue, key))[:MAX_LABELS]):
         value = _short(labels[key], MAX_NAME)
         if value is not None:
             yield clean(key, 2 * MAX_NAME), value
-
-
-def _queues_not(key: str) -> tuple[bool, str]:
-    return key not in KUEUES_TOO.queue, key
 
 
 def _hold_reason(annotations: Json) -> str | None:

@@ -166,7 +166,7 @@ async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> 
         tuple(PodsReady(*row) for row in ready),
         tuple(PendingLine(name, tuple(found)) for name, found in lines),
         tuple(capacity_from_json(*row) for row in capacities),
-        tuple(ClusterQueueDemand(name, demand_from_json(found)) for name, found in demands),
+        tuple(ClusterQueueDemand(name, _DEMAND.validate_python(found)) for name, found in demands),
         tuple(facts_from_json(*row) for row in nodes),
     )
 
@@ -190,10 +190,6 @@ def capacity_from_json(flavor: str, value: Json) -> FlavorCapacity:
 def demand_to_json(value: Iterable[PodDemand]) -> list[Json]:
     found: list[Json] = _DEMAND.dump_python(tuple(value), mode="json", by_alias=True)
     return found
-
-
-def demand_from_json(value: Iterable[Json]) -> tuple[PodDemand, ...]:
-    return _DEMAND.validate_python(value)
 
 
 def facts_to_json(value: NodeFacts) -> Json:

@@ -203,13 +203,10 @@ class _Search:
             found = self._bounded().with_workload(workload)
             return found if found.starts else None
 
-        found = smallest(outcome, most, self._hint(most))
+        found = smallest(outcome, most, max(1, min(most, self._reason.short_by or 1)))
         if found is not None:
             reduction, tried = found
             yield Counterfactual(change(most + 1 - reduction)[0], tried)
-
-    def _hint(self, most: int) -> int:
-        return max(1, min(most, self._reason.short_by or 1))
 
     # --- the policy
 

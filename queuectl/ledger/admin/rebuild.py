@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from sqlalchemy import func, select, update
@@ -12,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Admit, Enqueue, Evict
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.workload import Attempt, Attribution, Observation, Workload, WorkloadId
+from queuectl.core.model.workload import Attempt, Attribution, Observation, Workload
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.partitions import add_partitions
 from queuectl.ledger.admin.schema import check_schema
@@ -81,7 +80,8 @@ async def _rebuild(pool: AsyncEngine, cluster: str, found: list[Found]) -> int:
                 "a controller took the leadership during the rebuild: stop it, then try again"
             )
         fold = Fold(fence.sequence - rows + 1, now, fence.config_sequence)
-        for arrival, one in enumerate(sorted(found, key=_seniority), start=1):
+        oldest_first = sorted(found, key=lambda one: (one.workload.created_at, one.workload.id))
+        for arrival, one in enumerate(oldest_first, start=1):
             _admit(fold, one, arrival)
         for one in stopped:
             fold.add(Evict(one.workload.id, one.workload.ref, _admission(one).number, _STOPPED))
@@ -122,10 +122,6 @@ def _admit(fold: Fold, one: Found, arrival: int) -> None:
 def _admission(one: Found) -> Attempt:
     assert one.observation.admission is not None
     return one.observation.admission
-
-
-def _seniority(one: Found) -> tuple[datetime, WorkloadId]:
-    return (one.workload.created_at, one.workload.id)
 
 
 OpenHold = tuple[str, int, str, int, str, str, int]

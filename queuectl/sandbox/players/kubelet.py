@@ -140,7 +140,7 @@ class Kubelet:
             self._ends[uid] = end
             self.queue.add_after(key, max(0.0, (end - now).total_seconds()))
         if end <= now:
-            await self._write(pod, _ended(pod, now, _exit_code(pod)))
+            await self._write(pod, _ended(pod, now, min(int(_seconds(pod, EXIT_CODE, 0)), 255)))
 
     async def _end_deleted(self, key: str, pod: Object) -> None:
         """Let it end within the grace period, then delete it for good."""
@@ -183,10 +183,6 @@ def _seconds(pod: Object, annotation: str, default: float) -> float:
 
 def _run_seconds(pod: Object) -> float:
     return min(_seconds(pod, RUN_SECONDS, _DEFAULT_RUN_SECONDS), 10.0**8)
-
-
-def _exit_code(pod: Object) -> int:
-    return min(int(_seconds(pod, EXIT_CODE, 0)), 255)
 
 
 def _conditions(pod: Object, now: datetime, ready: bool, reason: str = "") -> list[Object]:

@@ -176,7 +176,7 @@ class Matcher:
             for group in self._inventory.groups.values()
             if _has(group, labels) and _affine(group, shape)
         ]
-        groups = [group for group in labelled if _tolerated(group, tolerations)]
+        groups = [group for group in labelled if all(tolerated(taint, tolerations) for taint in group.taints)]
         limited = list(self._limited(shape))
         missing = next((name for name, _ in limited if name not in self._inventory.resources), None)
         vector = self._inventory.vector(tuple(limited))
@@ -207,7 +207,3 @@ def _affine(group: NodeGroup, shape: PodShape) -> bool:
     return not shape.affinity or any(
         all(meets(requirement, group.labels) for requirement in term) for term in shape.affinity
     )
-
-
-def _tolerated(group: NodeGroup, tolerations: Sequence[Toleration]) -> bool:
-    return all(tolerated(taint, tolerations) for taint in group.taints)
