@@ -15,7 +15,7 @@ from tests.acceptance.gate.trust import CHANGES, TABLE
 from tests.unit.test_bounds_table import rows
 
 ROOT: Final = Path(__file__).parents[2]
-ROWS: Final = (*TABLE, *(row[0] for row in rows("What no policy of the gate covers", "Three things")))
+ROWS: Final = (*TABLE, *(row[0] for row in rows("What no policy of the gate covers", "**The gate counts")))
 _KEY: Final = re.compile(r"(queuectl\.dev|kueue\.x-k8s\.io)/[a-z-]*[a-z]")
 ELSEWHERE: Final = {
     reserved_keys.AUTHOR_ANNOTATION: "on policy objects",
