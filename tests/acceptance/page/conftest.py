@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect
 
 from tests.acceptance.page.chromium import find_program, launched
 from tests.acceptance.page.serving import Site, serving
@@ -14,6 +14,8 @@ from tests.acceptance.page.stories import busy_on_nodes
 
 SIZES: Final = {"desktop": (1440, 900), "phone": (360, 740)}
 SECONDS: Final = 20.0
+_FORGET: Final = "localStorage.clear(), sessionStorage.clear()"
+_BLANK: Final = "http://127.0.0.1/"
 
 
 @pytest.fixture(scope="module")
@@ -32,33 +34,60 @@ def site() -> Iterator[Site]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Page:
+    """The page of all tests of a file: a renderer takes more CPU to start than most of them."""
+    page = browser.new_context(timezone_id="UTC").new_page()
+    page.set_default_timeout(1000 * SECONDS)
+    expect.set_options(timeout=1000 * SECONDS)
+    leave(page)
+    return page
+
+
+def leave(page: Page) -> None:
+    """Go to an empty document of the host of all sites: `about:blank` has a renderer of its own."""
+    body = '<link rel="icon" href="data:,">'
+    page.route(_BLANK, lambda route: route.fulfill(body=body, content_type="text/html"), times=1)
+    page.goto(_BLANK)
+
+
 Open = Callable[..., Page]
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Open]:
+def open_page(tab: Page) -> Iterator[Open]:
     """Open an address: `open_page(site.url + "#/decisions", size="phone", scheme="dark")`.
 
-    At the end, the console must be empty but for `expected` answers that a browser reports there.
+    Without an address it is the page before any: for a test that changes what a server answers. At the end
+    nothing is stored, and the console must be empty; that of a `quiet` page may have answers of the server.
     """
-    contexts: list[BrowserContext] = []
     told: list[str] = []
+    loud = True
 
-    def opened(url: str, *, size: str = "desktop", scheme: Any = "light", quiet: bool = False) -> Page:
+    def opened(url: str = "", *, size: str = "desktop", scheme: Any = "light", quiet: bool = False) -> Page:
+        nonlocal loud
+        loud = not quiet
         width, height = SIZES[size]
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, timezone_id="UTC"
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(1000 * SECONDS)
-        if not quiet:
-            page.on("console", lambda message: told.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: told.append(f"error: {error}"))
-        page.goto(url)
-        return page
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.emulate_media(color_scheme=scheme)
+        if url:
+            tab.goto(url)
+        return tab
 
+    def on_console(message: ConsoleMessage) -> None:
+        if loud:
+            told.append(f"{message.type}: {message.text}")
+
+    def on_error(error: Error) -> None:
+        told.append(f"error: {error}")
+
+    tab.on("console", on_console)
+    tab.on("pageerror", on_error)
     yield opened
-    for context in contexts:
-        context.close()
+    tab.evaluate(_FORGET)  # its answer comes after all that the page has told
+    tab.remove_listener("console", on_console)
+    tab.remove_listener("pageerror", on_error)
+    tab.unroute_all(behavior="ignoreErrors")
+    tab.mouse.move(0, 0)
+    leave(tab)
     assert told == []

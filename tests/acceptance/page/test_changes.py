@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from queuectl.core.model.workload import ConfigKey, PodSet
 from queuectl.ports.changes import ChangeRefused, FieldMade, Wanted, WantedSize
-from tests.acceptance.page.conftest import SECONDS, SIZES, Open
+from tests.acceptance.page.conftest import SECONDS, SIZES, Open, leave
 from tests.acceptance.page.serving import Site, serving
 from tests.acceptance.page.stories import IN_TREE, busy, of, queues
 from tests.acceptance.page.test_views import violations
@@ -110,7 +110,7 @@ def test_a_size_with_which_it_starts_is_made_by_its_button(
             "Fit Job team-a/evaluate to 7 GPUs: It means fit."
         )
         expect(page.get_by_role("button", name="Try changes")).to_be_visible()
-        page.close()  # before its server
+        leave(page)  # before its server ends
     assert made(changes) == [
         Wanted(verb="fit", kind="Job", namespace="team-a", name="evaluate", size=WantedSize(gpus=7))
     ]
