@@ -177,7 +177,7 @@ async def test_an_idle_client_is_disconnected_and_an_active_one_is_not(tmp_path:
 
 
 async def test_a_client_without_a_handshake_is_disconnected(tmp_path: Path) -> None:
-    async with webhook(tmp_path, header_seconds=0.3) as hook:
+    async with webhook(tmp_path, handshake_seconds=0.3) as hook:
         reader, writer = await asyncio.open_connection(*hook.address)
         writer.write(b"\x16\x03\x01")
         await ended(reader)
