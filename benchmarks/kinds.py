@@ -107,8 +107,7 @@ def _rows() -> tuple[JobKind, ...]:
 
 async def _measured(rows: Sequence[JobKind], sizes: _Sizes, profile: Path | None = None) -> Found:
     with scratch() as folder:
-        async with site(folder, separate_queues({_NAMESPACE: 0})) as place:
-            await place.gate(on=False)
+        async with site(folder, separate_queues({_NAMESPACE: 0}), gated=False) as place:
             await Installer(place.api).apply(_definition(row) for row in rows if row.custom)
             empty = await _started(place)
             await _create(place, rows, sizes.each)

@@ -210,9 +210,10 @@ async def says(child: ChildProcess, text: str) -> None:
 
 @asynccontextmanager
 async def site(
-    folder: Path, policy: Iterable[Object], tuned: Mapping[str, str] | None = None
+    folder: Path, policy: Iterable[Object], tuned: Mapping[str, str] | None = None, *, gated: bool = True
 ) -> AsyncIterator[Site]:
     """`policy`: namespaces, queues and what they refer to. `tuned`: environment of the API server and etcd.
+    `gated`: with the admission policies.
 
     Postgres runs with fsync; etcd without, so that queuectl's own writes weigh more.
     """
@@ -234,7 +235,7 @@ async def site(
         await installer.apply(one for one in shipped_manifests() if not _gates(one))
         await installer.apply(rights())
         await installer.apply(policy)
-        await found.gate(True)
+        await found.gate(gated)
         yield found
 
 

@@ -8,10 +8,12 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from benchmarks.machine import Busy, busy
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
 from tests.spread import (
     ACCEPTANCE,
@@ -29,6 +31,7 @@ _FIGURE = "figure"
 CELL = "cell"
 """Name of the property with which a test tells the kind and step whose result it is."""
 _LAST = pytest.StashKey[dict[str, pytest.Item]]()
+_BEGUN = pytest.StashKey[tuple[float, Busy]]()
 
 _LONG, _FILES = 600, 25
 """Seconds from which a report has the times of files, and how many."""
@@ -65,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.addinivalue_line("markers", f"{ACCEPTANCE}: run by `make test-acceptance` only")
     config.addinivalue_line("markers", f"{LAW}: run by `make test-acceptance` once more, with more examples")
+    config.stash[_BEGUN] = monotonic(), busy()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -210,13 +214,19 @@ def _report_pods(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _report_times(terminalreporter: pytest.TerminalReporter) -> None:
-    """Of a long run the files that took most of it, with the sites that their tests begin."""
+    """Of a long run the files that took most of it, with the sites that their tests begin.
+
+    Where cores were idle, tests waited, and more workers would end sooner; else only less work does.
+    """
     seconds: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.partition("::")[0]] += report.duration
     if (total := sum(seconds.values())) > _LONG:
-        terminalreporter.section(f"files by time, {total / 60:.1f} minutes of all workers together")
+        begun, before = terminalreporter.config.stash[_BEGUN]
+        share = busy().since(before).used / (monotonic() - begun) / (os.cpu_count() or 1)
+        title = f"files by time, {total / 60:.1f} minutes of all workers together, cores {share:.0%} busy"
+        terminalreporter.section(title)
         for file in sorted(seconds, key=lambda file: -seconds[file])[:_FILES]:
             terminalreporter.line(f"{seconds[file] / 60:6.1f}  {file}")

@@ -269,14 +269,14 @@ async def test_idle_devices_are_told_and_then_stopped_by_the_next_leader_once_a_
     monkeypatch: pytest.MonkeyPatch, cancels: bool
 ) -> None:
     monkeypatch.setattr(loop, "_SAY_EVERY", 0.002)
-    site = Site(tick=10)
+    site = Site(tick=60)
     target = LimitTarget("ClusterQueue", "cq")
     site.policies.append(
         IdlePolicy(name="p", target=target, notify_after=600, hold_after=9000, cancels=cancels, dry_run=False)
     )
 
     def now() -> datetime:
-        return T0 + timedelta(seconds=10 * site.ticks)
+        return T0 + timedelta(seconds=60 * site.ticks)
 
     def check() -> DeviceUseFound:
         idle = UseFinding(UseVerdict.IDLE, 2, 2, 1.0)
