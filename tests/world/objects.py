@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import copy
+import shutil
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from queuectl.core.model.start_conditions import AFTER, BEGIN, MAX_RUNNING
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.labels import ARRAY_LABEL, MAX_RUN_LABEL
+from queuectl.kinds.manifests import manifests as made
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, GROUP_SIZE, SCHEDULING_GATE
 from queuectl.kube.session import api_path
 from queuectl.sandbox.example import fake_node, pytorchjob_crd
@@ -43,15 +46,19 @@ _PLURALS: Final = {
 }
 
 
-@cache
-def _installed() -> tuple[Object, ...]:
-    manifests = shipped("manifests")
-    return (*read_kustomization(manifests), *read_kustomization(manifests / "mutating"), pytorchjob_crd())
-
-
-def installed() -> list[Object]:
-    """CRDs, gate and rights as they are shipped, and the training operator's CRD."""
-    return copy.deepcopy(list(_installed()))
+def installed(kinds: KindRegistry) -> list[Object]:
+    """CRDs, and gate and rights for these kinds, as `queuectl manifests` makes them; the training operator's
+    CRD."""
+    with TemporaryDirectory() as folder:
+        manifests = Path(folder) / "manifests"
+        shutil.copytree(shipped("manifests"), manifests)
+        for name, text in made(kinds).items():
+            (manifests / name).write_text(text)
+        return [
+            *read_kustomization(manifests),
+            *read_kustomization(manifests / "mutating"),
+            pytorchjob_crd(),
+        ]
 
 
 def policy() -> list[Object]:

@@ -85,7 +85,7 @@ def _cluster() -> ObjectStore:
     admin = Session(WorldTransport(network, "admin"), Bearer(identities.tokens["admin"]))
 
     async def install() -> None:
-        await Installer(admin).apply([*objects.installed(), *objects.policy()])
+        await Installer(admin).apply([*objects.installed(KINDS.registry), *objects.policy()])
 
     loop.run_until_complete(install())
     loop.close()
