@@ -381,7 +381,7 @@ async def test_a_notebook_queues_and_returns_its_quota_while_it_is_stopped(world
         reason = await world.reason_is("notebook-0", "WaitingForQuota", "Pod")
         assert reason["shortBy"] == 2
         entered = await world.site.queuectl("exec", "pod/notebook-0", "-n", world.namespace, "--", "true")
-        assert "it is Pending" in entered.err
+        assert "it waits since" in entered.err
         await world.delete("urgent", "Pod")
         await owned.pods(1, 0, app="notebook")
 
