@@ -25,6 +25,7 @@ from benchmarks.objects import gang_job, separate_queues
 from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, median
 from benchmarks.site import Site, says, site, until
+from queuectl.kube.errors import Conflict, Unavailable
 from queuectl.sandbox.processes import ChildProcess
 
 WAITING, TIMES = 50_000, 20
@@ -33,7 +34,7 @@ _OPEN: Final = "open"
 _FULL: Final = [f"full-{number:03}" for number in range(200)]
 """Namespaces, each with a queue: with room for all, and with quota for one Job."""
 _EVERY: Final = 0.2
-_AT_ONCE: Final = 48
+_AT_ONCE: Final = 12
 _LEASE: Final = "queuectl-system/queuectl-controller"
 _LEADS: Final = "leading with epoch"
 _PROBES: Final = re.compile(r"metrics and probes at (\S+)")
@@ -48,6 +49,7 @@ _BETWEEN: Final = """
       WHERE acknowledged_at < (SELECT taken_at FROM queuectl.leadership)
     ))::float FROM queuectl.decision WHERE epoch > {0}
 """
+_EFFECTS: Final = "SELECT count(*) FROM queuectl.effect WHERE acknowledged_at IS NOT NULL"
 _LAST: Final = "SELECT max(sequence) FROM queuectl.decision"
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float"
 _NEXT: Final = "SELECT extract(epoch FROM min(now))::float FROM queuectl.decision WHERE sequence > {0}"
@@ -74,7 +76,12 @@ class _Pair:
 
     async def end_leader(self, how: signal.Signals, name: str) -> float:
         """Seconds from the last effect of the leader to the first decision of the other one."""
-        epoch = await self.place.ask(_EPOCH)
+        epoch, before = await self.place.ask(_EPOCH), await self.place.ask(_EFFECTS)
+
+        async def works() -> bool:
+            return bool(await self.place.ask(_EFFECTS) > before)
+
+        await until(works)
         self.leader.send(how)
         self.leader = self.standby
 
@@ -161,7 +168,17 @@ async def _fill(place: Site, jobs: int, done: Advance) -> None:
 
 async def _create(place: Site, namespace: str, name: str) -> None:
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    await place.tenant.request("POST", path, gang_job(name, 1, 1))
+
+    async def done() -> bool:
+        try:
+            await place.tenant.request("POST", path, gang_job(name, 1, 1))
+        except Unavailable:
+            return False
+        except Conflict:  # an answer was lost
+            pass
+        return True
+
+    await until(done)
 
 
 async def _all_wait(place: Site, waiting: int) -> bool:
