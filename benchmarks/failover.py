@@ -66,12 +66,12 @@ class _Pair:
 
     @classmethod
     async def of(cls, place: Site) -> _Pair:
-        leader = await _controller(place, "first")
+        leader = await place.controller(name="first", lease=_LEASE)
         await says(leader, _LEADS)
         return cls(place, leader, leader)
 
     async def add(self, name: str) -> None:
-        self.standby = await _controller(self.place, name)
+        self.standby = await self.place.controller(name=name, lease=_LEASE)
         await _ready(self.standby)
 
     async def end_leader(self, how: signal.Signals, name: str) -> float:
@@ -131,13 +131,6 @@ async def _run(waiting: int, times: int) -> Report:
                         done(len(ways) * (number + 1))
             assert await place.ask(_TWICE) == 0, "a workload was admitted twice"
     return _report(ways)
-
-
-async def _controller(place: Site, name: str) -> ChildProcess:
-    config = place.folder / f"{name}.yaml"
-    config.write_text(f"controller: {{listen: '127.0.0.1:0', lease: {_LEASE}}}\n")
-    flags = ("--config", config, "--kubeconfig", place.kubeconfig, "--context", "controller")
-    return await place.process(name, "queuectl", "controller", *flags)
 
 
 async def _ready(standby: ChildProcess) -> None:

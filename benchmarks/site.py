@@ -80,13 +80,24 @@ class Site:
         argv = [sys.executable, "-m", *arguments]
         return await spawn(argv, name=name, log=log, env=environment)
 
-    async def controller(self, profile: Path | None = None, kinds: Sequence[str] = ()) -> ChildProcess:
-        """Start the program; `profile`: the file for its CPU profile. `kinds`: optional kinds."""
-        config = self.folder / "controller.yaml"
-        config.write_text(f"controller: {{listen: '127.0.0.1:0'}}\nkinds: [{', '.join(kinds)}]\n")
+    async def controller(
+        self,
+        profile: Path | None = None,
+        kinds: Sequence[str] = (),
+        *,
+        name: str = "controller",
+        lease: str = "null",
+    ) -> ChildProcess:
+        """Start the program; `profile`: the file for its CPU profile. `kinds`: optional kinds.
+
+        `lease`: `NAMESPACE/NAME` of the Lease by which one of several leads.
+        """
+        config = self.folder / f"{name}.yaml"
+        settings = f"controller: {{listen: '127.0.0.1:0', lease: {lease}}}"
+        config.write_text(f"{settings}\nkinds: [{', '.join(kinds)}]\n")
         flags = ("--config", config, "--kubeconfig", self.kubeconfig, "--context", "controller")
         command = ("queuectl",) if profile is None else ("benchmarks.under_profile", profile)
-        return await self.process("controller", *command, "controller", *flags)
+        return await self.process(name, *command, "controller", *flags)
 
     async def costs(self) -> Costs:
         return Costs(

@@ -365,7 +365,7 @@ class WorkloadRoutes:
         if not over:
             return {}
         readings = self._source.readings
-        until = state.sequence if "asOf" in question.values else 1 << 62
+        until = state.sequence if "asOf" in question.values else requests.MAX_SEQUENCE
         lives = await self._source.ask(readings.lives(over, until=until))
         held = await self._source.ask(readings.held_by_attempts(over, until=until))
         return {workload: end_of(decisions, held) for workload, decisions in lives.items()}

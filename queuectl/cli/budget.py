@@ -12,8 +12,8 @@ import click
 from queuectl.cli import printing, rest, writing
 from queuectl.cli.arguments import BeginTime
 from queuectl.cli.changing import say
-from queuectl.cli.options import NotGood, Options, with_options
-from queuectl.cli.printing import NOTHING, field, local, shown, table_of
+from queuectl.cli.options import CommandGroup, NotGood, Options, with_options
+from queuectl.cli.printing import field, local, shown, table_of
 from queuectl.cli.rest import Document
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ _ROWS: Final = (
     field("TIME", shown(local, "at")),
     field("KIND", "kind"),
     field("SUBJECT", lambda item: item["subject"] or "(all)", drop=1),
-    field("WORKLOAD", lambda item: item["workload"] or NOTHING),
-    field("ATTEMPT>", lambda item: NOTHING if item["attempt"] is None else str(item["attempt"]), drop=2),
+    field("WORKLOAD", "workload"),
+    field("ATTEMPT>", "attempt", drop=2),
     field("RESERVED>", _hours("reserved")),
     field("USED>", _hours("used")),
     field("GRANTED>", _hours("granted"), drop=3),
-    field("AUTHOR", lambda item: item["author"] or NOTHING, wide=True),
-    field("REASON", lambda item: item["reason"] or NOTHING, wide=True),
+    field("AUTHOR", "author", wide=True),
+    field("REASON", "reason", wide=True),
     field("DECISION>", "sequence", wide=True),
 )
 _AT: Final = click.option(
@@ -68,7 +68,7 @@ _AT: Final = click.option(
 _REASON: Final = click.option("--reason", required=True, help="Why: the ledger keeps it with the author.")
 
 
-class _Budget(click.Group):
+class _Budget(CommandGroup):
     """`budget NAME` is `budget show NAME`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
