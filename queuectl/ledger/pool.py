@@ -145,9 +145,11 @@ async def check_session(connection: AsyncConnection) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connection_pool(url: str, *, read_only: bool = False) -> AsyncIterator[AsyncEngine]:
+async def connection_pool(
+    url: str, *, read_only: bool = False, statement_timeout: float = 10.0
+) -> AsyncIterator[AsyncEngine]:
     """`create_pool`; its connections are closed afterwards."""
-    pool = create_pool(url, read_only=read_only)
+    pool = create_pool(url, read_only=read_only, statement_timeout=statement_timeout)
     try:
         yield pool
     finally:

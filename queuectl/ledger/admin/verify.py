@@ -30,8 +30,9 @@ from queuectl.ledger.pool import create_pool, ledger_call, reading, stream
 from queuectl.ledger.read.queries import clusters
 from queuectl.ledger.shapes import id_of
 
-_TIMEOUT: Final = 120.0
-"""Timeout of one statement in seconds: enough for a large history."""
+TIMEOUT: Final = 120.0
+"""Timeout of one statement in seconds: enough for a large history. Of the pool: a client waits no longer than
+its pool says, whatever a transaction sets."""
 _FIRST_HOURS: Final = timedelta(hours=25)
 _CHUNK: Final = 1000
 """Sequences that one statement asks for."""
@@ -45,7 +46,7 @@ async def verify(
     `from_checkpoint`: decisions that a stored checkpoint covers are not read. Raises LedgerUnavailable or
     SchemaMismatch.
     """
-    pool = create_pool(url, read_only=True, statement_timeout=_TIMEOUT)
+    pool = create_pool(url, read_only=True, statement_timeout=TIMEOUT)
     try:
         await check_schema(pool)
         found: list[LedgerFinding] = []
@@ -80,7 +81,7 @@ class Verifier:
     async def run(self, *, whole: bool = False) -> list[LedgerFinding]:
         """The current findings. `whole`: of all history, also of what was read before."""
         replay, self._replay = self._replay, None
-        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool) as connection:
             if replay is not None and not await checkpoint.continues(connection, self._cluster, replay):
                 replay = None  # the ledger was restored since
             if whole or replay is None:

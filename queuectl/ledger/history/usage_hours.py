@@ -36,8 +36,6 @@ NOT_BOOKED: Final = ""
 """In place of an attribution: a hold that no version of its ledger has booked."""
 MOST_PIECES: Final = 25
 """Of one transaction."""
-_TIMEOUT: Final = 120
-"""Seconds of one statement: enough for a long history that is rolled up for the first time."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -177,7 +175,6 @@ async def roll_up(pool: AsyncEngine, cluster: str, zone: str) -> int:
 
 async def roll_up_some(connection: AsyncConnection, cluster: str, zone: str) -> int:
     """As `roll_up`, MOST_PIECES at most."""
-    await connection.execute(select(func.set_config("statement_timeout", str(_TIMEOUT * 1000), True)))
     state = await _locked(connection, cluster, zone)
     if state is None:
         return 0
