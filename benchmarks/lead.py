@@ -43,7 +43,7 @@ _CHUNK = 100_000
 _SETTINGS = {"fsync": "off", "max_wal_size": "8GB", "shared_buffers": "512MB"}
 
 _MONTH = "CREATE TABLE queuectl.{0}_{1} PARTITION OF queuectl.{0} FOR VALUES FROM ('{2}') TO ('{3}')"
-_ENDS = "now() - interval '{days} days' * (1 - n::float / {total})"
+_ENDS = "timestamptz '{now}' - interval '{days} days' * (1 - n::float / {total})"
 _FROM = "FROM generate_series($2::bigint, $3::bigint - 1) n"
 _HISTORY = (
     """
@@ -91,9 +91,10 @@ async def fill(url: str, cluster: str, decisions: int) -> None:
         # Without the triggers that check each statement: they are tested elsewhere.
         await connection.execute("SET session_replication_role = replica")
         await _months(connection)
+        now = await connection.fetchval("SELECT now()")  # a time of a workload is the same in each table
         for first in range(0, total, _CHUNK):
             for statement in _HISTORY:
-                ends = _ENDS.format(days=30 * MONTHS, total=total)
+                ends = _ENDS.format(now=now, days=30 * MONTHS, total=total)
                 await connection.execute(
                     statement.format(ends=ends, numbers=_FROM, users=USERS),
                     *(cluster, first, min(first + _CHUNK, total)),
