@@ -126,7 +126,7 @@ class Points:
         """A task has begun to wait."""
         new = dict.fromkeys(place for place in _waits_at(task) if place not in self.waited)
         self.waited |= new
-        if self.at is not None and self.at.at in new:
+        if self.at is not None and self.at.at in new and not self.over:
             (self.stop if self.at.mode == STOPPED else self.kill)(client)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from queuectl.controller.loop import last_valid
 from queuectl.core.decisions import Keep, Verdict
 from queuectl.core.engine import Engine
-from queuectl.core.model.events import ConfigurationObserved, Event, OutcomesRead
+from queuectl.core.model.events import ConfigurationObserved, Event, OutcomesRead, TimeCame
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, WorkloadOutcome
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
@@ -98,7 +98,7 @@ class Judge:
         while world.loop.time() - begun < _RESTS:
             await asyncio.sleep(5.0)
             since = max(world.last_write, begun)
-            if world.loop.time() >= max(since + still, from_time):
+            if world.leads and world.loop.time() >= max(since + still, from_time):
                 world.say(f"at rest {since - begun:.0f} s {when}")
                 return True
         self._violated(f"{when}: writes do not end within {_RESTS:g} s")
@@ -117,6 +117,8 @@ class Judge:
         if live.frozen:
             self._violated(f"set aside: {', '.join(sorted(live.frozen))}")
         store = self._world.memory.store
+        # The leader may have seen a time that the ledger's clock, set back, has not reached again.
+        fresh.handle([TimeCame(engine_state.state(live).clock)])
         now = await self._world.memory.now()
         plan = fresh.decide(now)
         if wrong := [one for one in plan.recorded if not self._waits_alike(one)]:

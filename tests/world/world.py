@@ -27,7 +27,7 @@ from queuectl.sandbox.kubernetes.identities import Identities
 from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
 from queuectl.sandbox.kubernetes.wire import Json
 from queuectl.sandbox.players import play
-from tests.doubles import controller_state
+from tests.doubles import controller_state, engine_state
 from tests.world import objects
 from tests.world.actions import Actions
 from tests.world.crash_points import Await, CrashPoint, Points
@@ -273,6 +273,12 @@ class World:
     @property
     def leader(self) -> Replica | None:
         return next((one for one in self.replicas.values() if one.controller is not None), None)
+
+    @property
+    def leads(self) -> bool:
+        """Whether a replica leads and has read the cluster."""
+        found = self.leader.controller if self.leader is not None else None
+        return found is not None and engine_state.engine_of(found).synced
 
     # --- the schedule
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from queuectl.core.decisions import Evict
 from queuectl.core.model.policy import (
@@ -25,6 +26,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.doubles.engine_state import past_usage
 
 SETTINGS = SchedulingConfiguration(usage_sharing=AdmissionFairSharing(half_life=3600, sampling_interval=300))
 
@@ -108,3 +110,21 @@ def test_the_larger_past_usage_is_preempted_before_the_lower_priority() -> None:
     w.tell(policy(local_queue("third", "cq")))
     w.submit(workload("asks", "third", priority_class="high"))
     assert [d.ref.name for d in w.run() if isinstance(d, Evict)] == ["b"]
+
+
+def test_usage_ends_with_its_decision_where_the_clock_was_set_back_since_a_plan_without_rows() -> None:
+    """The ledger has the time of the decision, and a restart counts up to it."""
+    used = []
+    for ahead in (0, 60):
+        w = world(1)
+        one = workload("one", "busy")
+        w.submit(one)
+        w.run()
+        w.settle()
+        w.pass_time(600)
+        w.engine.commit(w.engine.decide(w.now + timedelta(seconds=ahead)), 0)
+        w.tell(observed(one, suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
+        w.run()
+        w.pass_time(600)
+        used.append(past_usage(w.engine, w.now))
+    assert used[0] == used[1] != {}
