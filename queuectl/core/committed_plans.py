@@ -15,7 +15,6 @@ from datetime import datetime
 from itertools import product
 from typing import assert_never
 
-from queuectl.core.cleanup import prune
 from queuectl.core.decisions import (
     Admit,
     Amend,
@@ -343,7 +342,7 @@ def freeze(state: EngineState, what: str) -> None:
         state.refresh(entry)
         if again:
             state.unreported.pop(entry.id, None)  # the ledger refused even that reason
-    prune(state)
+    state.prune()
 
 
 def unfreeze(state: EngineState, workload: str) -> None:
@@ -352,7 +351,7 @@ def unfreeze(state: EngineState, workload: str) -> None:
     for entry in _under(state, workload):
         state.route(entry)
         state.refresh(entry)
-    prune(state)
+    state.prune()
 
 
 def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
@@ -380,7 +379,7 @@ def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
-    prune(state)
+    state.prune()
 
 
 def _take_observation(entry: Entry, known: Entry) -> None:

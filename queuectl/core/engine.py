@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from queuectl.core import committed_plans, outputs
-from queuectl.core.cleanup import forget_unused, prune
 from queuectl.core.copies import fork
 from queuectl.core.cycle.plan_draft import PlanDraft, admissions_turn
 from queuectl.core.decisions import (
@@ -81,16 +80,14 @@ class Engine:
         """Fold events into the state. To pass an event again is harmless."""
         fold(self._state, events)
         self._state.requeuer.requeue()
-        forget_unused(self._state)
-        self._version += 1
+        self._tidy()
 
     def reconsider(self) -> None:
         """Nominate all pending workloads again, whatever was missing."""
         for queue in self._state.pending.values():
             self._state.requeuer.renominate(queue)
         self._state.route_renominated()
-        prune(self._state)
-        self._version += 1
+        self._tidy()
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
         """Return the next plan. The state stays as it is: called twice, it gives the same.
@@ -130,10 +127,16 @@ class Engine:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
         committed_plans.apply_plan(self._state, plan, first)
         self._state.requeuer.requeue()
-        prune(self._state)
-        forget_unused(self._state)
-        self._version += 1
+        self._tidy()
         self._cycle += 1
+
+    def _tidy(self) -> None:
+        """The state has changed: forget what is no longer due, or used."""
+        if self._state.synced:
+            self._state.prune()
+            if self._state.may_forget:
+                self._state.forget_unused()
+        self._version += 1
 
     def split(self, plan: Plan) -> list[tuple[str, Plan]]:
         """Return a plan that the ledger refused as one plan for each tree, to be committed one by one."""

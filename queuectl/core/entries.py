@@ -35,6 +35,7 @@ from queuectl.core.quota.tree import Cells
 Shape = tuple[Charge, ...]
 """All that a nomination depends on, but for the queue: what a workload is charged, and where it may run."""
 
+NO_LOCAL_QUEUE = LocalQueueName("", "")
 RECENT = 6
 """Events and decisions that an entry keeps for its story."""
 
@@ -104,12 +105,12 @@ class Entry:
     arrival: int = 0
     priority: int = 0
     queue: str = ""
-    local_queue: LocalQueueName = field(init=False)
+    local_queue: LocalQueueName = NO_LOCAL_QUEUE
     """The LocalQueue that it names, which need not exist."""
     cells: Cells = field(default_factory=list)
     """What its open attempt uses."""
     cluster_queue: str | None = None
-    order: Place = field(init=False)
+    order: Place = (0, 0, 0, "")
     shape: Shape = ()
     last_tried: LastTriedFlavors = field(default_factory=dict)
     """Where the next nomination goes on among the flavors (F8)."""
@@ -158,10 +159,6 @@ class Entry:
     """The driver counted, and none was alive."""
     resized: Resized = NOT_RESIZED
     """What is known of edits of its numbers of pods while it runs."""
-
-    def __post_init__(self) -> None:
-        self.local_queue = LocalQueueName(self.ref.namespace, "")
-        self.order = (0, 0, 0, self.id)
 
     @property
     def gone(self) -> bool:

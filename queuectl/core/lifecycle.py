@@ -107,7 +107,8 @@ def step(entry: Entry, directory: Directory, features: Features, now: datetime) 
     """Return the next decision about `entry`; None: nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
-    if (other := _by_another_attempt(entry)) is not None:
+    marked = forgotten(entry)
+    if marked is not None and (other := _by_another_attempt(entry, marked)) is not None:
         return other
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
@@ -115,7 +116,7 @@ def step(entry: Entry, directory: Directory, features: Features, now: datetime) 
         return _ended(entry) or _changed(entry, directory, features, now)
     return (
         _admitted(entry, directory, features)
-        or features.step(entry, now)
+        or (features.step(entry, now) if features.active else None)
         or _changed(entry, directory, features, now)
     )
 
@@ -306,11 +307,11 @@ def _still_charges(marked: Attempt, entry: Entry, workload: Workload, directory:
     return marked.assignment.cluster_queue == entry.cluster_queue and _charges(marked, workload, directory)
 
 
-def _by_another_attempt(entry: Entry) -> Adopt | Evict | None:
-    """It has an open attempt, and its annotation an admission that the ledger does not have (L30)."""
-    attempt, seen, marked = entry.attempt, entry.observation, forgotten(entry)
+def _by_another_attempt(entry: Entry, marked: Attempt) -> Adopt | Evict | None:
+    """It has an open attempt, and its annotation `marked`, which the ledger does not have (L30)."""
+    attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
-    if marked is None or seen is None or seen.finished or entry.gone:
+    if seen is None or seen.finished or entry.gone:
         return None
     if not seen.suspended:
         return _FORGOTTEN

@@ -189,9 +189,6 @@ class Trial:
     def __enter__(self) -> Trial:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.roll_back()
-
     def add(self, hold: Hold) -> None:
         """Charge `hold`, whether it fits or not."""
         self._limits.charge(hold)
@@ -216,7 +213,7 @@ class Trial:
         """What was tried so far stays for the outer trial, which rolls it back at its own end."""
         self._start = len(self._journal)
 
-    def roll_back(self) -> None:
+    def roll_back(self, *_: object) -> None:
         """Undo what was tried so far and not kept, the last change first."""
         journal, limits = self._journal, self._limits
         while len(journal) > self._start:
@@ -227,3 +224,5 @@ class Trial:
             limits.charge(hold)
             if kind is _Kind.RELEASED and hold.owner is not None:
                 limits.released.discard(hold.owner)
+
+    __exit__ = roll_back

@@ -9,7 +9,6 @@ from datetime import datetime
 from operator import attrgetter
 from typing import assert_never
 
-from queuectl.core.cleanup import prune
 from queuectl.core.directory import GATE, AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import remaining
@@ -91,11 +90,10 @@ def fold(state: EngineState, events: Iterable[Event]) -> None:
     if state.requeuer.renominated:
         state.route_renominated()
     state.may_forget |= batch.affected.rules
-    if state.synced:
-        prune(state)
 
 
 def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
+    known = isinstance(event, PolicyObserved) and state.specs.get(event.key) == event.spec
     match event:
         case WorkloadObserved(workload):
             if workload.id in state.entries or workload.owner is None:
@@ -114,7 +112,8 @@ def _apply(state: EngineState, event: Event, batch: _Batch) -> None:
             _time_came(state, now, batch)
         case _:
             batch.affected.rules |= _apply_rules(state, event, batch.affected)
-    state.features.observe(event, batch.affected)
+    if not known:  # its status alone changed
+        state.features.observe(event, batch.affected)
 
 
 def _time_came(state: EngineState, now: datetime, batch: _Batch) -> None:

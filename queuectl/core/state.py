@@ -5,7 +5,7 @@ Only `observed_events` and `committed_plans` (committed decisions, the ledger's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -38,8 +38,10 @@ from queuectl.core.model.workload import (
 )
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.queues.backoff import Timers, kept_out
+from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.queues.pending import PendingQueue, queue_place
+from queuectl.core.quota.tree import QuotaNode
 
 K = TypeVar("K")
 
@@ -95,7 +97,7 @@ class EngineState:
         self.outbox: dict[WorkloadId, Entry] = {}
         """Entries with a committed write that the driver does not have yet."""
         self.may_forget = False
-        """Nodes, cells or pending queues may be unused: see `forgetting`."""
+        """Nodes, cells or pending queues may be unused."""
         self.pods_changed: set[WorkloadId] = set()
         """Workloads of which another number of pods is ready than the driver knows."""
         self.changed: set[LocalQueueName] = set()
@@ -327,6 +329,50 @@ class EngineState:
         usage_based = queue is not None and queue.usage_based and self.configuration.usage_sharing is not None
         by_user = usage_based and queue is not None and queue.users_by_usage
         return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based, users_by_usage=by_user)
+
+    # --- what is no longer due, and what may be forgotten
+
+    def prune(self) -> None:
+        """Forget what is no longer due. To be called after a batch of events or decisions."""
+        requeued = [queue for name in self.due_queues if (queue := self.pending[name]).requeued]
+        if requeued:
+            self._forget_missed(requeued)
+        if self.claims.helped:
+            self.requeuer.forget_preemptors()
+        self.due_queues -= {name for name in self.due_queues if not self.pending[name].due}
+        if self.due_configs:
+            self.due_configs = {key for key, _ in self.unrecorded_configs()}
+
+    def _forget_missed(self, queues: Iterable[PendingQueue]) -> None:
+        """Forget requeued groups for which too little is available, or it is taken already (W1, W7)."""
+        late = self.features.set_aside
+
+        def holding(node: QuotaNode) -> Iterable[Entry]:
+            found = self.holders.get(node.name, {}).values()
+            return [entry for entry in found if entry.id not in late] if late else found
+
+        chances = Chances(self.directory, self.configuration, holding)
+        for queue in queues:
+            for group in list(queue.requeued):
+                if not chances.has(queue, group):
+                    queue.forget(group)
+
+    def forget_unused(self) -> None:
+        """Forget ClusterQueues without an object and usage, and cells that nothing names or holds.
+
+        To be called if `may_forget` is set, where no cell number is kept outside of the state.
+        """
+        self.may_forget = False
+        tree = self.tree
+        for name in tree.queue_names() - self.directory.queues.keys() - self.holders.keys():
+            queue = self.pending.get(name)
+            if queue is None or not queue.groups:
+                tree.forget_queue(name)
+                self.pending.pop(name, None)
+                self.due_queues.discard(name)
+        if tree.numbering.unnamed:
+            held = (entry.cells for holders in self.holders.values() for entry in holders.values())
+            tree.numbering.forget({cell for cells in held for cell, _ in cells})
 
     # --- charges
 

@@ -98,7 +98,7 @@ class Nominator:
         """
         assert entry.cluster_queue is not None
         flavors = self._directory.queue_flavors(entry.cluster_queue)
-        if not pinned and (claimed := self.claimed(entry)) is not None:
+        if self._claims.by_queue and not pinned and (claimed := self.claimed(entry)) is not None:
             return claimed
         whole = self._nominate(entry, flavors, entry.shape, last_tried, pinned)
         if whole.promising or all(charge.pod_set.min_count is None for charge in entry.shape):

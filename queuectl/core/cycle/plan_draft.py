@@ -164,8 +164,9 @@ class PlanDraft:
         self.due += requests
         self.work += len(self.due)
         self.cycle_budget = max(self.budget - len(self.due), self.budget // 4, 1)
-        configs = state.unrecorded_configs()
-        self.decisions += [Configure(key, spec, state.authors.get(key)) for key, spec in configs]
+        if state.due_configs:
+            configs = state.unrecorded_configs()
+            self.decisions += [Configure(key, spec, state.authors.get(key)) for key, spec in configs]
         for entry, step in self.due:
             self._take(entry, step)
 
