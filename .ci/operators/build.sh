@@ -16,7 +16,7 @@ make_from() { # NAME MODULE PACKAGE DEFINITIONS [WEBHOOKS [RUNTIMES]], of which 
   command -v go > /dev/null || { echo "Go is not installed: it makes $1" >&2; exit 1; }
   echo "building $1" >&2
   cd "$here/$1"
-  go build -ldflags '-s -w' -o "$out/$1.new" "$2$3" >&2
+  go build -p 2 -ldflags '-s -w' -o "$out/$1.new" "$2$3" >&2
   local source; source=$(go list -m -f '{{.Dir}}' "$2")
   rm -rf "$out/$1.d"; mkdir -p "$out/$1.d/crds"
   if [ -d "$source/$4" ]; then cp -r "$source/$4/." "$out/$1.d/crds"; else cp "$source/$4" "$out/$1.d/crds"; fi
@@ -30,6 +30,7 @@ make_from training-operator github.com/kubeflow/training-operator /cmd/training-
 make_from jobset sigs.k8s.io/jobset "" config/components/crd/bases config/components/webhook/manifests.yaml
 make_from mpi-operator github.com/kubeflow/mpi-operator /cmd/mpi-operator manifests/base/kubeflow.org_mpijobs.yaml
 make_from kuberay github.com/ray-project/kuberay/ray-operator "" config/crd/bases
+make_from argo github.com/argoproj/argo-workflows/v4 /cmd/workflow-controller manifests/base/crds/minimal
 make_from lws sigs.k8s.io/lws /cmd config/crd/bases config/webhook/manifests.yaml
 for name in trainer trainer-2.3; do
   make_from "$name" github.com/kubeflow/trainer/v2 /cmd/trainer-controller-manager manifests/base/crds \

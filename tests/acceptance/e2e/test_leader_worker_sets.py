@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -15,14 +13,13 @@ import yaml
 
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
-from queuectl.sandbox.install import Installer
-from tests.acceptance.e2e import test_single_pods
+from tests.acceptance.e2e import real_operator, test_single_pods
 from tests.acceptance.e2e.cohort import priority
 from tests.acceptance.e2e.conftest import GATE, TODAY
 from tests.acceptance.e2e.site import GPU, Json, Site, eventually, pod
 from tests.acceptance.e2e.test_single_pods import LABEL
 from tests.acceptance.e2e.world import World
-from tests.acceptance.operators.programs import LWS, NAMESPACE, Operator, find_operators, rights
+from tests.acceptance.operators.programs import LWS, find_operators
 
 BINARIES = find_operators()
 pytestmark = [
@@ -36,34 +33,12 @@ world = test_single_pods.world
 GROUP = "queuectl.dev/pod-group-name"
 
 
-@dataclass
-class _Plane:
-    folder: Path
-    url: str
-    ca_file: Path
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def controller(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
     """LeaderWorkerSets are served, and their controller runs."""
     assert BINARIES is not None
-    folder = tmp_path_factory.mktemp("lws")
-    cluster = yaml.safe_load(site.kubeconfig.read_text())["clusters"][0]["cluster"]
-    authority = folder / "ca.crt"
-    if "certificate-authority" in cluster:
-        authority = site.data / cluster["certificate-authority"]
-    else:
-        authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    async with site.client() as admin:
-        operator = Operator(LWS, BINARIES, _Plane(folder, cluster["server"], authority), admin)
-        namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await Installer(admin).apply([namespace, rights(), *operator.definitions()])
-        await operator.install()
-        await operator.start()
-        try:
-            yield
-        finally:
-            await operator.stop()
+    async with real_operator.running(LWS, BINARIES, site, tmp_path_factory.mktemp("lws")):
+        yield
 
 
 @dataclass

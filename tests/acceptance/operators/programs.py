@@ -104,6 +104,20 @@ def _kuberay(place: Place) -> list[str]:
     ]
 
 
+def _argo(place: Place) -> list[str]:
+    return [
+        *("--kubeconfig", str(place.kubeconfig), "--namespace", NAMESPACE),
+        *("--executor-image", "registry.example/argoexec", "--qps", "500", "--burst", "1000"),
+    ]
+
+
+_OF_ARGO = {
+    "LEADER_ELECTION_DISABLE": "true",
+    # It looks at a Workflow at most once in this time. Its default is 10 s.
+    "DEFAULT_REQUEUE_TIME": "1s",
+    # A pod that is gone counts as deleted only so long after its step began. Its default is 10 s.
+    "RECENTLY_STARTED_POD_DURATION": "0s",
+}
 _OF_SIGS = ("jobset.x-k8s.io", "lws.x-k8s.io")
 
 
@@ -144,6 +158,7 @@ JOBSET = Program("jobset", _configured("jobset.x-k8s.io"), webhooks=True)
 TRAINER = Program("trainer", _configured("trainer.kubeflow.org"), webhooks=True)
 TRAINER_2_3 = Program("trainer-2.3", _configured("trainer.kubeflow.org"), webhooks=True)
 KUBERAY = Program("kuberay", _kuberay)
+ARGO = Program("argo", _argo)
 LWS = Program("lws", _configured("lws.x-k8s.io"), webhooks=True, pods="leaderworkerset.sigs.k8s.io/name")
 
 
@@ -223,6 +238,7 @@ class Operator:
         environment = {**os.environ, "KUBECONFIG": kubeconfig, "TMPDIR": str(self._place.folder)}
         # KubeRay looks after this time again at a RayCluster that it has lost track of. Its default is 300 s.
         environment["RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV"] = "2"
+        environment |= _OF_ARGO
         self._child = await spawn(
             [self._binary, *self.program.arguments(self._place)],
             name=self.program.name,
