@@ -35,7 +35,7 @@ from queuectl.kube.sources import sources
 from queuectl.kube.statuses import QueueStatuses
 from queuectl.ledger.admin import schema
 from queuectl.ledger.admin.partitions import drop_history, ensure_partitions
-from queuectl.ledger.pool import Pool, connection_pool
+from queuectl.ledger.pool import UPKEEP, Pool, connection_pool
 from queuectl.ledger.read.queries import LedgerReadings, installation
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.metrics.collectors import Sampled
@@ -357,12 +357,13 @@ async def patiently(startup: Startup, what: str, call: Callable[[], Awaitable[Fo
 
 async def _keep_up(settings: Settings, pool: Pool) -> None:
     """Every minute: make partitions ahead of time, and drop the history that is no longer kept."""
-    while True:
-        await asyncio.sleep(settings.controller.verify_seconds)
-        await _attempted("partitions not made ahead", ensure_partitions(pool))
-        if settings.database.keep_months is not None:
-            dropping = drop_history(pool, settings.database.keep_months)
-            await _attempted("old history not dropped", dropping)
+    async with connection_pool(settings.database_url, statement_timeout=UPKEEP) as rolling:
+        while True:
+            await asyncio.sleep(settings.controller.verify_seconds)
+            await _attempted("partitions not made ahead", ensure_partitions(pool))
+            if settings.database.keep_months is not None:
+                dropping = drop_history(pool, settings.database.keep_months, rolling)
+                await _attempted("old history not dropped", dropping)
 
 
 async def _verify(settings: Settings, cluster: str, metrics: Metrics) -> None:

@@ -20,11 +20,11 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final
 
-from queuectl.ledger.admin.verify import TIMEOUT, Verifier
+from queuectl.ledger.admin.verify import Verifier
 from queuectl.ledger.history.checkpoint import INTERVAL
 from queuectl.ledger.history.replay import LedgerFinding
 from queuectl.ledger.history.usage_hours import roll_up
-from queuectl.ledger.pool import connection_pool
+from queuectl.ledger.pool import UPKEEP, connection_pool
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, SchemaMismatch
 from queuectl.settings.component import DATABASE_URL_VARIABLE
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 async def _compare(url: str, cluster: str, seconds: float, decisions: int, zone: str) -> None:
-    async with connection_pool(url, statement_timeout=TIMEOUT) as pool, asyncio.TaskGroup() as tasks:
+    async with connection_pool(url, statement_timeout=UPKEEP) as pool, asyncio.TaskGroup() as tasks:
         roll = functools.partial(roll_up, pool, cluster, zone)
         comparing = tasks.create_task(_repeat(Verifier(pool, cluster), roll, seconds, decisions))
         await asyncio.to_thread(sys.stdin.buffer.read)  # until the parent ends

@@ -131,7 +131,7 @@ def _csv(found: Document) -> None:
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(("month", "status", *found["by"], "others", "currency", "cost", "exact"))
     for item in found["items"]:
-        keys = (csv_cell(item["keys"][name] or "") for name in found["by"])
+        keys = (csv_cell(item["keys"][name]) for name in found["by"])
         others = "true" if item["others"] else "false"
         rows.writerow(
             (found["month"], found["status"], *keys, others, found["currency"], item["cost"], item["exact"])
@@ -142,7 +142,7 @@ def _focus(server: rest.Server, month: str) -> None:
     if items := server.get(("statements", month, "focus"))["items"]:
         rows = csv.DictWriter(sys.stdout, items[0], lineterminator="\n")
         rows.writeheader()
-        rows.writerows(items)
+        rows.writerows({name: csv_cell(value) for name, value in item.items()} for item in items)
 
 
 # --- what writes to the ledger

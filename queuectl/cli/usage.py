@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,8 @@ from queuectl.ports.rates import hour_unit
 
 CSV: Final = "csv"
 OTHERS: Final = "(others)"
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A cell that begins so is a formula to a spreadsheet."""
+_FORMULA: Final = re.compile(r"(?!-[\d.]+$)[=+\-@\t\r]")
+"""A cell that begins so is a formula to a spreadsheet; a negative number is none."""
 _TOTALS: Final = (
     *(Column("FLAVOR"), Column("RESOURCE"), Column("USED", right=True), Column("FREE", right=True)),
     *(Column("UNMANAGED", right=True), Column("UNUSABLE", right=True), Column("CAPACITY", right=True)),
@@ -121,15 +122,15 @@ def _csv(found: Document) -> None:
         rows.writerow(
             (
                 *(found["since"], found["until"]),
-                *(csv_cell(item["keys"][name] or "") for name in found["by"]),
+                *(csv_cell(item["keys"][name]) for name in found["by"]),
                 *("true" if item["others"] else "false", item["resource"], unit),
                 *(f"{item[name] / size:.6f}" for name in ("amount", "idle")),
             )
         )
 
 
-def csv_cell(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+def csv_cell(value: str | None) -> str:
+    return f"'{value}" if value and _FORMULA.match(value) else value or ""
 
 
 def _hours(resource: str, amount: float) -> str:

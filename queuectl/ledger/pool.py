@@ -30,6 +30,11 @@ _ANSWER_TIMEOUT: Final = 15.0
 _IDLE_TIMEOUT: Final = 10.0
 _CHUNK: Final = 1000
 """Rows fetched at a time."""
+LONG_READ: Final = 12.0
+"""Seconds of a statement that reads a state, a month or months."""
+UPKEEP: Final = 120.0
+"""The same of roll-ups and `verify`, which have pools of their own: a client waits only as long as its pool
+says, also where a transaction allows the server more."""
 FEW_ROWS: Final = 200
 """Rows that a server of REST takes between two turns of other requests: some 10 ms."""
 
@@ -112,6 +117,7 @@ async def reading(
 
     `idle_timeout`: between two statements, where much is computed from what the first one answers.
     """
+    assert statement_timeout is None or statement_timeout < _ANSWER_TIMEOUT
     options = pool.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     given = {"statement_timeout": statement_timeout, "idle_in_transaction_session_timeout": idle_timeout}
     async with options.begin() as connection:

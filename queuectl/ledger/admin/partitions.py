@@ -48,16 +48,17 @@ async def add_partitions(connection: AsyncConnection, months_ahead: int = MONTHS
 
 
 @ledger_call
-async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
+async def drop_history(pool: AsyncEngine, keep_months: int, rolling: AsyncEngine | None = None) -> list[str]:
     """Drop months of history that ended over `keep_months` months ago; returns the partitions' names.
 
     Usage is rolled up before, and a month with an hour that is not stays. With the months go revisions of
     policy and podsets that nothing refers to any more, and rows of budgets whose periods ended before. Open
-    workloads, attempts and holds, and the policy in force, are not history and stay, however old.
+    workloads, attempts and holds, and the policy in force, are not history and stay, however old. `rolling`:
+    a pool for the roll-ups, whose statements may take longer than those for which the writer waits.
     """
     if keep_months < 1:
         raise ValueError(f"history is kept for at least 1 month, not {keep_months}")
-    rolled_until = [await _roll_up(pool, cluster) for cluster in await clusters(pool)]
+    rolled_until = [await _roll_up(rolling or pool, cluster) for cluster in await clusters(pool)]
     async with pool.begin() as connection:
         now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
         oldest = now.year * 12 + now.month - 1 - keep_months

@@ -26,13 +26,10 @@ from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.history import checkpoint
 from queuectl.ledger.history.replay import Expected, Holding, LedgerFinding, Line, Replay, lines_of
 from queuectl.ledger.history.usage_hours import rolled
-from queuectl.ledger.pool import connection_pool, ledger_call, reading, stream
+from queuectl.ledger.pool import UPKEEP, connection_pool, ledger_call, reading, stream
 from queuectl.ledger.read.queries import clusters
 from queuectl.ledger.shapes import id_of
 
-TIMEOUT: Final = 120.0
-"""Seconds of one statement: enough for a large history. The pool is given it, since asyncpg waits for an
-answer only as long as its pool says, also where a transaction allows the server more."""
 _FIRST_HOURS: Final = timedelta(hours=25)
 _CHUNK: Final = 1000
 """Sequences that one statement asks for."""
@@ -46,7 +43,7 @@ async def verify(
     `from_checkpoint`: decisions that a stored checkpoint covers are not read. Raises LedgerUnavailable or
     SchemaMismatch.
     """
-    async with connection_pool(url, read_only=True, statement_timeout=TIMEOUT) as pool:
+    async with connection_pool(url, read_only=True, statement_timeout=UPKEEP) as pool:
         await check_schema(pool)
         found: list[LedgerFinding] = []
         for cluster in [cluster_id] if cluster_id is not None else await clusters(pool):

@@ -34,15 +34,15 @@ from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.history.past_lives import first_and_last, last_decision, past_lives
 from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT, past_usage
-from queuectl.ledger.pool import ledger_call, reading, stream
+from queuectl.ledger.pool import LONG_READ, ledger_call, reading, stream
 from queuectl.ledger.published_facts import capacity_from_json, nodes_now
 from queuectl.ledger.rows import booked_on, stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import PastLives, PastRevision, TooMuchHistory
 
-_TIMEOUT: Final = 20.0
-"""Seconds for each statement, and for what is computed between two."""
+_IDLE: Final = 20.0
+"""Seconds for what is computed between two statements."""
 
 MOST_REVISED: Final = 256 << 20
 """Characters of the revisions of policy and context in one answer. An equal spec counts once."""
@@ -64,7 +64,7 @@ class LedgerPast:
 
     @ledger_call
     async def at(self, when: datetime | None) -> LedgerSnapshot:
-        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ, idle_timeout=_IDLE) as connection:
             nodes: tuple[NodeFacts, ...] = ()
             if when is None:
                 when = (await connection.execute(CLOCK, {"p_cluster": self._cluster})).scalar_one()
@@ -89,17 +89,17 @@ class LedgerPast:
 
     @ledger_call
     async def first_capacity(self) -> datetime | None:
-        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ, idle_timeout=_IDLE) as connection:
             return await first_capacity(connection, self._cluster)
 
     @ledger_call
     async def nodes_now(self) -> tuple[NodeFacts, ...]:
-        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ, idle_timeout=_IDLE) as connection:
             return await nodes_now(connection, self._cluster)
 
     @ledger_call
     async def past_lives(self, *, since: datetime, known: PastLives | None = None) -> PastLives:
-        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ, idle_timeout=_IDLE) as connection:
             found = await past_lives(connection, self._cluster, since, self._shapes, known)
         if found is None:
             raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
@@ -121,7 +121,7 @@ class LedgerPast:
         specs: dict[str, str] = {}
         found: list[PastRevision] = []
         size = 0
-        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ, idle_timeout=_IDLE) as connection:
             async for at, to_at, *names, spec in stream(connection, query):
                 key = ConfigKey(*names)
                 key = keys.setdefault(key, key)

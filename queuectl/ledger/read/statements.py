@@ -17,15 +17,13 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.codec import dump
 from queuectl.ledger.history.past_lives import first_and_last
 from queuectl.ledger.history.usage_hours import decided_before, rolled
-from queuectl.ledger.pool import FEW_ROWS, ledger_call, reading, stream
+from queuectl.ledger.pool import FEW_ROWS, LONG_READ, ledger_call, reading, stream
 from queuectl.ledger.read.answers import AttemptDecision, HeldLine, held_until, revisions_in
 from queuectl.ledger.read.usage import bookings, usage
 from queuectl.ports.periods import Piece
 from queuectl.ports.reader import BookedOn, Revision
 from queuectl.ports.statements import BillableMonth, ChargeKind, ClosedMonth, LostHold, StatementLine
 
-_TIMEOUT: Final = 30.0
-"""Seconds of one statement."""
 _LOST_BY: Final = (Code.PREEMPTED, Code.NODE_FAILURES)
 _AT_ONCE: Final = 500
 """Attempts whose hold lines are read together."""
@@ -44,35 +42,35 @@ class LedgerStatements:
         query = select(row.spec).where(
             row.cluster_id == self._cluster, row.kind == "Configuration", row.to_seq.is_(None)
         )
-        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ) as connection:
             found: str | None = (await connection.execute(query)).scalar_one_or_none()
         return found
 
     @ledger_call
     async def usage_since(self) -> datetime | None:
-        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ) as connection:
             state = await rolled(connection, self._cluster)
         return state and state.since
 
     @ledger_call
     async def statements(self) -> list[ClosedMonth]:
-        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ) as connection:
             return await closed_months(connection, self._cluster)
 
     @ledger_call
     async def lines(self, month: str) -> list[StatementLine]:
-        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ) as connection:
             return await lines_of(connection, self._cluster, t.statement_line.c.month == month)
 
     @ledger_call
     async def corrections(self, month: str) -> list[StatementLine]:
-        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ) as connection:
             return await lines_of(connection, self._cluster, t.statement_line.c.of_month == month)
 
     @ledger_call
     async def billable(self, pieces: Sequence[Piece]) -> BillableMonth:
         since, until = pieces[0].begins, pieces[-1].ends
-        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=LONG_READ) as connection:
             times = [await usage(connection, self._cluster, *piece) for piece in pieces]
             revisions = [
                 Revision(ConfigKey(kind, namespace, name), spec, begin, end)

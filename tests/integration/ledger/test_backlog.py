@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.app import controller
 from queuectl.ledger import pool as pools
+from queuectl.ledger.admin import partitions
 from queuectl.ledger.history import usage_hours
 from queuectl.ledger.history.usage_hours import HELD, MOST_PIECES, parameters, roll_up
-from queuectl.ledger.pool import create_pool
+from queuectl.ledger.pool import connection_pool, create_pool
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.periods import hours_of
+from queuectl.settings import Settings
 from tests.integration.ledger.accounting import HOUR, Cluster, booked
 from tests.integration.ledger.plans import configure, enqueue, retire
 from tests.integration.ledger.test_usage_hours import BERLIN_SPRING as START
@@ -72,3 +76,26 @@ async def test_what_takes_too_long_ends_by_the_limit_of_the_server(
         assert await roll_up(pool, "slow", "UTC") == 3
     finally:
         await pool.dispose()
+
+
+class _Asked(Exception):
+    pass
+
+
+async def test_the_roll_up_before_months_are_dropped_has_its_long_limit(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def limit(pool: AsyncEngine, cluster: str, zone: str) -> int:
+        async with pool.connect() as connection:
+            shown = (await connection.execute(text("SHOW statement_timeout"))).scalar_one()
+        raise _Asked(cluster, zone, shown)
+
+    monkeypatch.setattr(partitions, "roll_up", limit)
+    settings = Settings.model_validate(
+        {"controller": {"verifySeconds": 1}, "database": {"url": migrated, "keepMonths": 1}}
+    )
+    async with connection_pool(migrated) as pool:
+        await Cluster(pool, "upkeep").commit(START, configure("team-a", 8))
+        with pytest.raises(_Asked) as asked:
+            await controller._keep_up(settings, pool)
+    assert asked.value.args == ("upkeep", "UTC", "2min")

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from queuectl.cli.rest import Server
 from queuectl.ports.reader import BookedOn, UsageSumOf
 from tests.unit.api.canned import GPU, CannedReadings
 from tests.unit.cli.conftest import Run
@@ -63,6 +64,20 @@ def test_csv_has_the_total_in_parts_and_no_formulas(run: Run, server: str) -> No
     assert [(row["user"], row["project"], row["currency"], row["cost"], row["exact"]) for row in rows] == [
         ("ada", "'=cmd()", "EUR", "225.00", "225.000000"),
         ("bob", "'=cmd()", "EUR", "76.25", "76.250000"),
+    ]
+
+
+def test_no_cell_of_focus_is_a_formula_and_negative_numbers_stay(
+    run: Run, server: str, readings: CannedReadings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ("=cmd()", "+1+cmd()", "-1+cmd()", "@cmd", "\tcmd", "-", "-0.250000", "-3", "plain", None)
+    rows = [{"BilledCost": "-1.5", "ChargeDescription": one} for one in texts]
+    monkeypatch.setattr(Server, "get", lambda *_: {"items": rows})
+    result = run("statement", "show", "2026-01", "-o", "focus", "--server", server)
+    found = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert {row["BilledCost"] for row in found} == {"-1.5"}
+    assert [row["ChargeDescription"] for row in found] == [
+        *("'=cmd()", "'+1+cmd()", "'-1+cmd()", "'@cmd", "'\tcmd", "'-", "-0.250000", "-3", "plain", "")
     ]
 
 
