@@ -114,7 +114,9 @@ def share(
     if until is not None and since is None:
         raise click.UsageError("--until goes with --since")
     if (queue is None) is (cohort is None):
-        raise click.UsageError("name a CLUSTERQUEUE, or --cohort COHORT")
+        raise click.UsageError(
+            "name a CLUSTERQUEUE, or --cohort COHORT; `queuectl get clusterqueues` lists them"
+        )
     if past_usage and (since is not None or as_of is not None):
         raise click.UsageError("--past-usage is as of now: without --since and --as-of")
     server = rest.connect(options)

@@ -103,11 +103,17 @@ def show(options: Options, name: str | None, why: bool) -> None:
     if options.output != "table":
         printing.document(found, options.output)
         return
-    table_of(_FIELDS, found["items"], wide=options.wide)
+    none = "no budgets found: there are none, or none of what you may read counts"
+    table_of(_FIELDS, found["items"], wide=options.wide, none=none)
     if why:
         resource = found["items"][0]["resource"] if found["items"] else ""
         click.echo()
-        table_of(_ROWS, [one | {"resource": resource} for one in found["rows"]], wide=options.wide)
+        table_of(
+            _ROWS,
+            [one | {"resource": resource} for one in found["rows"]],
+            wide=options.wide,
+            none="no rows found",
+        )
 
 
 @budget.command("grant")

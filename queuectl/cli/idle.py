@@ -75,7 +75,7 @@ def idle(options: Options, namespace: str | None, verdict: str | None) -> None:
     if options.output != "table":
         printing.document(found, options.output)
         return
-    table_of(_FIELDS, found["items"], wide=options.wide)
+    table_of(_FIELDS, found["items"], wide=options.wide, none="no verdicts found")
     if found["others"]:
         click.echo(f"{found['others']} more GPUs are idle where you may not list workloads")
     click.echo(_last_check(found))
@@ -83,6 +83,6 @@ def idle(options: Options, namespace: str | None, verdict: str | None) -> None:
 
 def _last_check(found: Document) -> str:
     if found["checkedAt"] is None:
-        return "no check yet: the controller reads what GPUs do where idle.prometheus is configured"
+        return "no check yet: idle.prometheus of the configuration names the Prometheus with what GPUs do"
     when = local(found["checkedAt"])
     return f"checked {when}: {printable(found['problem'])}" if found["problem"] else f"checked {when}"

@@ -48,9 +48,6 @@ def limits(options: Options, mine: bool, submitter: str | None, as_of: When) -> 
     server.look_back(as_of)
     submitter = own_name(options) if mine else submitter
     found = server.all(("usagelimits",), {"submitter": submitter} if submitter else {})
-    if printing.as_document(found, options.output):
-        return
-    if not found["items"]:
-        click.echo("no limits found: there are none, or none of what you may read counts", err=True)
-        return
-    table_of(_FIELDS, found["items"], wide=options.wide)
+    if not printing.as_document(found, options.output):
+        none = "no limits found: there are no UsageLimits, or none of what you may read counts"
+        table_of(_FIELDS, found["items"], wide=options.wide, none=none)

@@ -43,7 +43,7 @@ def notifications(options: Options, name: str | None) -> None:
     found = call(notifying.status(settings))
     if printing.as_document(found, options.output):
         return
-    table_of(_FIELDS, found["items"])
+    table_of(_FIELDS, found["items"], none="no sinks found: section notifications configures them")
 
 
 def _test(options: Options, settings: Any, name: str) -> None:

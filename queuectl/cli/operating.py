@@ -254,7 +254,7 @@ def sandbox(
     Nodes with the label `sandbox.queuectl.dev/fake-node` are ready, and run pods for the seconds of their
     annotation `sandbox.queuectl.dev/run-seconds` (10), to end with `sandbox.queuectl.dev/exit-code` (0).
 
-    Of a configuration file, only the sections `controller`, `scheduling`, `accounting` and `kinds` are used;
+    Of a configuration file, only `controller`, `scheduling`, `accounting`, `idle` and `kinds` are used;
     everything else, and the address of the controller, is set by the sandbox.
     """
     click.echo(f"starting Postgres, the Kubernetes API and queuectl, with data in {options.folder}")
@@ -272,7 +272,7 @@ def sandbox(
             mode="json",
             by_alias=True,
             exclude_unset=True,
-            include={"controller", "scheduling", "accounting", "kinds"},
+            include={"controller", "scheduling", "accounting", "idle", "kinds"},
         )
     places: dict[str, Any] = {"empty": empty or nodes != (0, 0), "nodes": nodes}
     wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **places, **values)

@@ -77,7 +77,7 @@ def preemptions(
     if options.output != "table":
         printing.document(found, options.output)
         return
-    table_of(_FIELDS, found["items"], wide=options.wide)
+    table_of(_FIELDS, found["items"], wide=options.wide, none="no preemptions found")
 
 
 def _lost(item: Document) -> Lines:

@@ -156,10 +156,15 @@ def columns_of(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title.removesuffix(">"), right=title.endswith(">")) for title in titles)
 
 
-def table_of(fields: Sequence[TableField], documents: Iterable[Any], *, wide: bool = False) -> None:
-    """As `table`, a row for each document."""
-    rows = ([one.cell(document) for one in fields] for document in documents)
-    table([one.column for one in fields], rows, wide=wide)
+def table_of(
+    fields: Sequence[TableField], documents: Iterable[Any], *, wide: bool = False, none: str = ""
+) -> None:
+    """As `table`, a row for each document. `none`: on stderr in its place if there are no documents."""
+    rows = [[one.cell(document) for one in fields] for document in documents]
+    if none and not rows:
+        click.echo(none, err=True)
+    else:
+        table([one.column for one in fields], rows, wide=wide)
 
 
 def section(title: str, fields: Sequence[TableField], documents: Iterable[Any]) -> None:

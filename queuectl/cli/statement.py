@@ -60,7 +60,7 @@ def list_(options: Options) -> None:
     """List closed and open months, the newest first."""
     found = rest.connect(options).get(("statements",))
     if not printing.as_document(found, options.output):
-        table_of(_MONTHS, found["items"], wide=options.wide)
+        table_of(_MONTHS, found["items"], wide=options.wide, none="no months found: nothing was decided yet")
 
 
 @statement.command("show")

@@ -75,6 +75,7 @@ async def install(api: Session, plane: Plane, *, empty: bool, nodes: tuple[int, 
     if not empty:
         await installer.apply(example.nodes())
         await installer.apply(read_kustomization(manifests / "examples"))
+        await installer.apply(example.accounting())
     else:
         count, gpus = nodes
         named = (f"gpu-{number}" for number in range(1, count + 1))

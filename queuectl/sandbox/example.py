@@ -33,10 +33,16 @@ ROUND_SECONDS: Final = 65.0
 USERS: Final = ("ada", "bob", "carol")
 """Who creates the jobs of the example."""
 PROJECT_LABEL: Final = "example.com/project"
+_COST_CENTER_LABEL: Final = "example.com/cost-center"
+_COST_CENTERS: Final = {"team-a": "4100", "team-b": "4200"}
+_OTHER_COST_CENTER: Final = "4300"
 _GPU_HOUR: Final = {"resource": "nvidia.com/gpu", "from": "2020-01-01", "price": "2.50"}
 SETTINGS: Final = {
     "accounting": {
-        "keys": [{"name": "project", "label": PROJECT_LABEL}],
+        "keys": [
+            {"name": "project", "label": PROJECT_LABEL},
+            {"name": "cost-center", "label": _COST_CENTER_LABEL},
+        ],
         "rateCard": {"currency": "EUR", "account": "project", "rates": [_GPU_HOUR]},
     }
 }
@@ -119,9 +125,16 @@ _STORY: Final = (
 
 def pytorchjob_crd() -> Object:
     """A small definition, used if the real one is not installed."""
-    path = Path(__file__).with_name("pytorchjob_crd.yaml")
-    ((definition, _),) = load(path.read_bytes())
-    return dict(definition)
+    return _file("pytorchjob_crd.yaml")[0]
+
+
+def accounting() -> list[Object]:
+    """What each user may hold, and each cost center use in a month."""
+    return _file("accounting.yaml")
+
+
+def _file(name: str) -> list[Object]:
+    return [dict(one) for one, _ in load(Path(__file__).with_name(name).read_bytes())]
 
 
 def nodes() -> list[Object]:
@@ -169,6 +182,7 @@ def jobs(pace: float = 1.0) -> list[tuple[float, Object]]:
 def _metadata(one: _Job) -> Object:
     labels = {QUEUE_LABEL: _QUEUE, PRIORITY_LABEL: one.priority, EXAMPLE_LABEL: "true"}
     labels[PROJECT_LABEL] = one.project
+    labels[_COST_CENTER_LABEL] = _COST_CENTERS.get(one.namespace, _OTHER_COST_CENTER)
     return {"name": one.name, "namespace": one.namespace, "labels": labels}
 
 

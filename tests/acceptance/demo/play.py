@@ -88,10 +88,15 @@ class Played:
 
     async def workloads(self) -> list[dict[str, Any]]:
         """All workloads that REST lists, finished ones too."""
+        return await self.listed("workloads?limit=500")
+
+    async def listed(self, what: str) -> list[dict[str, Any]]:
+        """The items of an answer of REST."""
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session,
-            session.get(f"{self.rest}/api/v1/workloads?limit=500") as answer,
+            session.get(f"{self.rest}/api/v1/{what}") as answer,
         ):
+            assert answer.status == 200, await answer.text()
             items: list[dict[str, Any]] = (await answer.json())["items"]
             return items
 

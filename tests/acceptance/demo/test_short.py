@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from queuectl.core.model.reasons import Code
 from queuectl.sandbox import example
 from tests.acceptance.demo.play import Played
 from tests.acceptance.demo.sights import missing
 from tests.integration.ledger.places import reachable_folder
 
 PACE = 0.3
+ACCOUNTED = (
+    *(f"usage?by={names}" for names in ("user", "user,project", "cost-center", "class,flavor")),
+    *("usagelimits", "budgets", "statements", "preemptions"),
+)
+"""What answers at once."""
+LIMITS = {one.value for one in Code if "UsageLimit" in one or "Budget" in one}
 SECONDS = 120
 """Deadline of each part: some rounds on a machine that does much else."""
 
@@ -43,3 +50,7 @@ async def test_all_sights_happen_again_after_a_kill_and_no_object_of_an_earlier_
             assert len(names) == len(set(names)) <= len(example.jobs())
             assert not played.watcher.broken
             await played.verified()
+            for what in ACCOUNTED:
+                assert await played.listed(what), what
+            waits = {one["reason"]["code"] for one in await played.workloads() if one["reason"]}
+            assert not waits & LIMITS

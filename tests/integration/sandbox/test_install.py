@@ -68,7 +68,7 @@ async def test_all_shipped_manifests_apply_twice_and_the_gate_is_in_force(tmp_pa
             await installer.apply([example.pytorchjob_crd()])
             for folder in FOLDERS:
                 await installer.apply(read_kustomization(shipped("manifests") / folder))
-            await installer.apply(example.nodes())
+            await installer.apply([*example.nodes(), *example.accounting()])
             await installer.apply(tenancy.rights(["default"]))
         await tenancy.wait_for_gate(tenant, mutating=True)
         for _, thing in example.jobs():

@@ -71,6 +71,12 @@ def test_get_workloads_has_the_verdict_when_it_is_wide(run: Run, server: str) ->
     assert "Idle 2/2" in small
 
 
+def test_no_verdicts_are_said_so(run: Run, server: str) -> None:
+    result = run("idle", "--verdict", "Hang", "--server", server)
+    assert result.stdout == "checked 2026-01-02 00:00:00 +0000\n"
+    assert result.stderr == "no verdicts found\n"
+
+
 def test_as_json_it_is_the_document(run: Run, server: str) -> None:
     found = json.loads(run("idle", "-o", "json", "-n", "default", "--server", server).stdout)
     assert [one["name"] for one in found["items"]] == ["small"]
@@ -81,7 +87,7 @@ def test_as_json_it_is_the_document(run: Run, server: str) -> None:
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        (DeviceCheck(None, None), "no check yet"),
+        (DeviceCheck(None, None), "no check yet: idle.prometheus"),
         (DeviceCheck(WHEN, "Prometheus: HTTP 503"), "Prometheus: HTTP 503"),
     ],
     ids=["none", "failed"],
