@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.answers.focus import Bill, focus_rows
 from queuectl.app import statements as app
 from queuectl.core.decisions import Configure
 from queuectl.core.observed_events import CONFIGURATION
@@ -175,6 +177,81 @@ async def test_a_new_rate_corrects_a_closed_month_in_the_open_one(books: Books) 
     # Nothing was held in February: its statement has the correction alone.
     assert await books.close("2027-02") == "-20.000000"
     assert sorted(await books.costs("2027-02")) == [("Usage", "ada", "-100.00"), ("Usage", "ada", "80.00")]
+    assert await findings(books.url, books.cluster) == []
+
+
+async def test_of_two_that_close_at_the_same_time_one_stores_the_month(books: Books) -> None:
+    await ran(books)
+    found = await asyncio.gather(*(books.close("2027-01") for _ in range(2)), return_exceptions=True)
+    totals, refused = ([one for one in found if isinstance(one, kind)] for kind in (str, LedgerRefused))
+    assert totals == ["100.000000"]
+    assert ["2027-01 is closed already" in str(one) for one in refused] == [True]
+    assert await books.costs("2027-01") == [("Usage", "ada", "100.00")]
+    assert await findings(books.url, books.cluster) == []
+
+
+async def test_of_two_that_correct_at_the_same_time_one_stores_the_difference(books: Books) -> None:
+    await ran(books)
+    await books.close("2027-01")
+    await books.commit(FEBRUARY + 2 * HOUR, rates("2.00"))
+    found = await asyncio.gather(*(books.correct("2027-01") for _ in range(2)), return_exceptions=True)
+    costs = sorted(one[2] if isinstance(one, tuple) else str(one) for one in found)
+    assert costs[0] == "-20.000000"
+    assert costs[1] == "0.000000" or "corrected at the same time" in costs[1]
+    assert len(await books.statements.corrections("2027-01")) == 2
+
+
+async def test_a_correction_of_a_correction_ends_where_the_month_began(books: Books) -> None:
+    await ran(books)
+    await books.close("2027-01")
+    await books.commit(FEBRUARY + 2 * HOUR, rates("2.00"))
+    assert (await books.correct("2027-01"))[2] == "-20.000000"
+    await books.commit(datetime(2027, 3, 1, 1, tzinfo=UTC), rates("2.50"))
+    await roll_up(books.pool, books.cluster, "UTC")
+    assert await books.close("2027-02") == "-20.000000"
+    # February has nothing of its own: what it says of January is no part of it.
+    assert await books.correct("2027-02") == ("2027-02", 0, "0.000000")
+    assert await books.correct("2027-01") == ("2027-03", 2, "20.000000")
+    assert sum(line.cost for line in await books.statements.corrections("2027-01")) == 0
+    assert await findings(books.url, books.cluster) == []
+
+
+async def test_a_cluster_queue_that_is_deleted_and_made_again_is_one(books: Books) -> None:
+    """What it holds goes on meanwhile; free capacity of the month is that of the quota of the month."""
+    flavor = configure("a100", 0, kind="ResourceFlavor")
+    card = rates(free="ByQuota")
+    await books.commit(START, card, flavor, configure("team-a", 1000), for_readers=capacity(16))
+    await books.commit(START, enqueue("x"), booked("x", 1, START, "ada"))
+    await books.commit(START + HOUR, configure("team-a", None))
+    await books.commit(START + 2 * HOUR, configure("team-a", 1000))
+    await books.commit(START + 3 * HOUR, retire("x", 1), for_readers=capacity(0))
+    await books.commit(FEBRUARY + HOUR, enqueue("later"))
+    await roll_up(books.pool, books.cluster, "UTC")
+    await books.close("2027-01")
+    assert await books.costs("2027-01") == [("Usage", "ada", "60.00"), ("Free", None, "60.00")]
+    assert {line.cluster_queue for line in await books.statements.lines("2027-01")} == {"team-a"}
+    assert await findings(books.url, books.cluster) == []
+
+
+NAMES = ("=cmd|' /C calc'!A0", 'Åda "O\'Brien", 愛', "a\nb\x00c", "-1")
+"""Of users, as an identity provider may have them."""
+
+
+async def test_hostile_names_of_users_are_kept_apart_in_statements_and_in_focus(books: Books) -> None:
+    await books.commit(START, rates(), configure("team-a", 1000))
+    for number, user in enumerate(NAMES):
+        await books.commit(
+            START, enqueue(f"x{number}", arrival=number + 1), booked(f"x{number}", 1, START, user)
+        )
+    await books.commit(START + HOUR, *(retire(f"x{number}", 1) for number in range(len(NAMES))))
+    await books.commit(FEBRUARY + HOUR, enqueue("later"))
+    await roll_up(books.pool, books.cluster, "UTC")
+    assert await books.close("2027-01") == "80.000000"
+    stored = [name.replace("\0", "\ufffd") for name in NAMES]
+    assert sorted(await books.costs("2027-01")) == sorted(("Usage", name, "20.00") for name in stored)
+    bill = Bill(month_bounds("2027-01", ZoneInfo("UTC")), "EUR", None)
+    rows = list(focus_rows(await books.statements.lines("2027-01"), bill))
+    assert sorted(json.loads(row["Tags"] or "")["queuectl/user"] for row in rows) == sorted(stored)
     assert await findings(books.url, books.cluster) == []
 
 

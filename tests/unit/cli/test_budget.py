@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from queuectl.core.model.budgets import HOUR, BudgetGrant, EntryKind
-from queuectl.core.model.workload import ConfigKey
 from queuectl.ports.budgets import BudgetRow, GrantRow
 from tests.unit.api.canned import CannedReadings
 from tests.unit.api.test_budgets import with_budgets
@@ -46,13 +45,6 @@ def test_why_lists_the_rows(run: Run, server: str) -> None:
     rows = result.stdout.partition("\n\n")[2].splitlines()
     assert rows[0].split()[:4] == ["TIME", "KIND", "SUBJECT", "WORKLOAD"]
     assert [line.split()[-4:] for line in rows[1:]] == [["1", "8.0", "0.0", "0.0"]] * 2
-
-
-def test_no_budgets_are_said_so(run: Run, server: str, readings: CannedReadings) -> None:
-    readings.commit(configs={ConfigKey("Budget", "", name): None for name in ("users", "whole")})
-    result = run("budget", "--server", server)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "no budgets found" in result.stderr
 
 
 def test_show_is_what_is_run_without_a_command(run: Run, server: str) -> None:

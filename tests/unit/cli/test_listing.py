@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from queuectl.cli.rest import Server
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.servers import DEADLINE_SECONDS, Document, Script, ended_in_time
 
@@ -300,3 +301,24 @@ def test_notes_on_all_responses_are_printed_once(run: Run, script: Script, scrip
         "observed: decisions of an observer: none of them was carried out",
         "no workloads found",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["budget"], "no budgets found: there are none, or none of what you may read counts\n"),
+        (["idle"], "no verdicts found\n"),
+        (["limits"], "no limits found: there are no UsageLimits, or none of what you may read counts\n"),
+        (["preemptions"], "no preemptions found\n"),
+        (["statement", "list"], "no months found: nothing was decided yet\n"),
+    ],
+)
+def test_a_list_without_rows_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    empty = {"items": [], "rows": [], "others": 0, "checkedAt": None}
+    for name in ("get", "all"):
+        monkeypatch.setattr(Server, name, lambda *_, **__: empty)
+    result = run(*words, "--server", "http://127.0.0.1:1")
+    assert (result.exit_code, result.stderr) == (0, said)
+    assert result.stdout == "" or words == ["idle"]
