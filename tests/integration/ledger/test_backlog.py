@@ -15,7 +15,7 @@ from queuectl.ledger import pool as pools
 from queuectl.ledger.admin import partitions
 from queuectl.ledger.history import usage_hours
 from queuectl.ledger.history.usage_hours import HELD, MOST_PIECES, parameters, roll_up
-from queuectl.ledger.pool import connection_pool, create_pool
+from queuectl.ledger.pool import UPKEEP, connection_pool, create_pool
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.periods import hours_of
 from queuectl.settings import Settings
@@ -39,7 +39,7 @@ def _pages(plan: dict[str, Any]) -> int:
 
 
 async def test_the_first_hours_of_a_long_history_are_read_without_the_later_ones(migrated: str) -> None:
-    pool = create_pool(migrated)
+    pool = create_pool(migrated, statement_timeout=UPKEEP)
     first = parameters("backlog", hours_of(START, START + MOST_PIECES * HOUR), 0)
     try:
         async with pool.begin() as connection:

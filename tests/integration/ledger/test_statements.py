@@ -247,7 +247,7 @@ async def test_hostile_names_of_users_are_kept_apart_in_statements_and_in_focus(
     await books.commit(FEBRUARY + HOUR, enqueue("later"))
     await roll_up(books.pool, books.cluster, "UTC")
     assert await books.close("2027-01") == "80.000000"
-    stored = [name.replace("\0", "\ufffd") for name in NAMES]
+    stored = [name.replace("\0", "") for name in NAMES]
     assert sorted(await books.costs("2027-01")) == sorted(("Usage", name, "20.00") for name in stored)
     bill = Bill(month_bounds("2027-01", ZoneInfo("UTC")), "EUR", None)
     rows = list(focus_rows(await books.statements.lines("2027-01"), bill))

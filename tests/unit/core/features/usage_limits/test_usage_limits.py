@@ -171,6 +171,14 @@ def test_requests_that_a_limit_never_allows_are_refused_at_once() -> None:
     }
 
 
+@pytest.mark.parametrize("subject", [ALL, EACH_USER])
+def test_a_limit_of_zero_refuses_what_requests_any(subject: LimitSubject) -> None:
+    world = World(queue("cq", 8), LQ, gpus(0, subject))
+    world.submit(of("ann", "one", 1), of("ann", "none", 0))
+    assert admitted(world.run()) == ["none"]
+    assert world.reason("one").code is Code.OUTSIDE_USAGE_LIMIT  # type: ignore[union-attr]
+
+
 def test_a_limit_of_a_flavor_counts_that_flavor_alone() -> None:
     cq = queue("cq", groups=[group({"h100": {GPU: 3}, "a100": {GPU: 8}})])
     limit = UsageLimit(name="x", target=CQ, subject=EACH_USER, most=((Dimension("h100", GPU), 1),))
