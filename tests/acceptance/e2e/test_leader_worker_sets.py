@@ -240,6 +240,20 @@ async def test_a_waiting_pod_that_is_deleted_comes_again_and_its_replica_starts_
         await found.are(running=8, gated=0)
 
 
+async def test_subgroups_of_a_replica_start_with_it_as_one_workload(world: World) -> None:
+    body = server(replicas=3, size=4)
+    body["spec"]["leaderWorkerTemplate"]["subGroupPolicy"] = {"subGroupSize": 2}
+    async with made(world, body) as found:
+        pods = await found.are(running=8, gated=4)
+        for group in {one["metadata"]["labels"][GROUP] for one in pods}:
+            members = [one for one in pods if one["metadata"]["labels"][GROUP] == group]
+            subgroups = {
+                one["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/subgroup-index"] for one in members
+            }
+            assert (len(members), len(subgroups)) == (4, 2)
+            assert len({_workload(one) for one in members}) == 1
+
+
 @pytest.mark.parametrize("later", LATER)
 async def test_workers_that_are_created_after_the_start_of_their_leader_have_their_places(
     world: World, later: str
