@@ -68,6 +68,11 @@ class _Objects:
             raise BadSlurm([f"{len(self._pools)} pools of equal nodes, at most {MAX_FLAVORS} can be flavors"])
         present = {resource for pool in self._pools for resource in pool.amounts}
         self._resources = sorted(present, key=lambda resource: (_rank(resource), resource))
+        self._reached = {
+            id(pool): {above for one in site.queues if one.name in pool.users for above in one.path}
+            for pool in self._pools
+        }
+        """By pool, the accounts that may use it, and those above them."""
         namespaces = SlurmNames()
         self._named = {
             name: self._renamed(account.record, namespaces)
@@ -219,8 +224,7 @@ class _Objects:
         """The pools that the account, or one below it, may use: first those that it owns."""
         if account.name == ROOT:
             return self._pools
-        within = {one.name for one in self._site.queues if account in one.path}
-        found = [pool for pool in self._pools if pool.users & within]
+        found = [pool for pool in self._pools if account in self._reached[id(pool)]]
         return sorted(found, key=lambda pool: not _owns(account, pool))
 
     def _preemption(self, account: SlurmAccount) -> Json:

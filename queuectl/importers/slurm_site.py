@@ -49,7 +49,7 @@ class Partition:
         return self.record.name
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SlurmAccount:
     name: str
     record: Record | None

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from queuectl.kinds.policy_schema import ATOMIC, Name, ObjectPart, Quantity, ResourceName, rule, rules
 from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec
 
-Time = Annotated[AwareDatetime, WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 64})]
+
+def _bounded(time: datetime) -> datetime:
+    """Run times are added to it, and zones."""
+    if not 1970 <= time.year <= 9000:
+        raise ValueError("must be in the years 1970 to 9000")
+    return time
+
+
+Time = Annotated[
+    AwareDatetime,
+    AfterValidator(_bounded),
+    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 64}),
+]
 Percent = Annotated[int, Field(ge=0, le=100)]
 
 

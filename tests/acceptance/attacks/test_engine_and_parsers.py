@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
+from queuectl.api.page import links_of
 from queuectl.core.decisions import Admit, Configure, Enqueue, Evict, PodOwnerToRead, Release
-from queuectl.core.model.events import PodObserved, PodOwnerRead
+from queuectl.core.model.events import PodObserved, PodOwnerRead, PolicyObserved
 from queuectl.core.model.pods import Pod, PodOwner
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import MOST_ATTEMPTS, ForcedRelease, WorkloadId
+from queuectl.core.model.workload import MOST_ATTEMPTS, ForcedRelease, ObjectRef, WorkloadId
 from queuectl.files import BadFile, documents
+from queuectl.importers.slurm import import_slurm
+from queuectl.importers.slurm_text import read as read_slurm
 from queuectl.kinds.admission import parse as admission_of
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN
 from queuectl.kinds.owners import controlling
+from queuectl.kinds.pod_group import POD_GROUP, composed, units
+from queuectl.kinds.pod_group_members import member
 from queuectl.kinds.pods import pod_event
+from queuectl.kinds.policy import parse_policy, policy_event
 from queuectl.kinds.stop_annotations import forced_release as release_of
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, admitted, local_queue, observed, queue, workload
@@ -29,6 +38,9 @@ from tests.unit.core.features.ownership.test_pod_owners import GANG, bound, evic
 from tests.unit.core.test_observed_attempts import A, attempt
 from tests.unit.core.test_pod_numbers import Running
 from tests.unit.kinds.job_objects import container, job
+from tests.unit.kinds.test_pod_group import pod as group_pod
+from tests.unit.kinds.test_pod_group import started
+from tests.unit.kinds.test_policy import BUDGET, IDLE, LIMIT
 
 Json = dict[str, Any]
 VICTIM: Final = "uid-of-the-victim"
@@ -325,3 +337,110 @@ def test_a_hostile_file_of_an_import_is_an_error_of_one_line_at_a_bounded_cost(n
     assert refusal.isprintable()
     assert refusal.startswith("policy.yaml: line ")
     assert time.process_time() - begin < 30
+
+
+def test_a_site_of_many_accounts_costs_no_more_than_their_number() -> None:
+    """A university has thousands, and who names them is not who runs the import."""
+    site = (
+        "PartitionName=gpu\n   AllowGroups=ALL Nodes=n1 State=UP\n\n"
+        "NodeName=n1 CPUTot=8 RealMemory=8000 Gres=gpu:a100:8 State=IDLE Partitions=gpu\n\n"
+        "Cluster - 'c'\nParent - 'root'\n"
+    )
+    wide = "".join(f"Account - 'w{n}':Fairshare=1\n" for n in range(6_000))
+    deep = "".join(f"Parent - '{f'd{n - 1}' if n else 'root'}'\nAccount - 'd{n}'\n" for n in range(1_000))
+    begin = time.process_time()
+    made = import_slurm(read_slurm(f"{site}{wide}{deep}".encode(), "site.txt"))
+    assert len(made.objects) > 7_000
+    assert time.process_time() - begin < 20
+
+
+# --- policy, groups and links --------------------------------------------------------------------------
+
+ANY: Final[tuple[Any, ...]] = (
+    *(None, True, -1, 2**70, float("nan"), "", "x" * 2_000, "\x1b[2J", "\ud800", "1e999999999", "NaN"),
+    *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59Z", "../../etc/passwd"),
+    *([], {}, [None], [{}], {"a": "b"}, "(a+)+$", "UTC\x00", "\u0663"),
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from _places(item, (*path, key))
+
+
+BUDGET_OF_ALL: Final = BUDGET | {
+    "refunds": {"preempted": 1},
+    "grants": [
+        {"hours": 1, "at": "2026-11-02T00:00:00Z", "subject": "a", "workload": "a/b/c", "reason": "r"}
+    ],
+}
+POLICIES: Final[dict[str, Json]] = {"Budget": BUDGET_OF_ALL, "UsageLimit": LIMIT, "IdlePolicy": IDLE}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_no_value_of_a_field_of_a_policy_raises(kind: str) -> None:
+    for path in list(_places(POLICIES[kind]))[1:]:
+        for value in ANY:
+            spec = copy.deepcopy(POLICIES[kind])
+            at: Any = spec
+            for key in path[:-1]:
+                at = at[key]
+            at[path[-1]] = value
+            metadata = {"name": "one", "uid": "u", "generation": 1}
+            event = policy_event({"kind": kind, "metadata": metadata, "spec": spec})
+            if isinstance(event, PolicyObserved):
+                assert parse_policy(event.key, event.spec) == event.value
+            else:
+                assert event.detail.isprintable()
+                assert len(event.detail) <= 500
+
+
+@pytest.mark.parametrize("index", ["0", "007", "999999999", "9" * 63, "-1", "1e9", "\u0663", "x", ""])
+def test_members_of_a_group_that_are_missing_are_named_in_a_bounded_line(index: str) -> None:
+    """The indices and names of the others are their tenant's."""
+    size = 1_000
+    label = {"queuectl.dev/pod-group-pod-index": index}
+    pods = [group_pod(f"{'n' * 200}-{n}", size=size, labels=label) for n in range(size)]
+    running = started(pods)[:600]
+    begin = time.process_time()
+    (unit,) = units(member(one) for one in running)
+    assert unit.missing.isprintable()
+    assert 0 < len(unit.missing) < 2_000
+    event = observe(POD_GROUP, composed(unit, 9))
+    assert event is not None
+    assert event.observation.pods_missing == unit.missing
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "javascript:alert(1)",
+        "a\r\nLocation: x",
+        "../..",
+        "evil.example/",
+        "@evil.example",
+        "#",
+        "?",
+        "{uid}",
+        "%2e",
+    ],
+)
+def test_a_link_leads_where_its_template_does_whatever_a_workload_is_called(name: str) -> None:
+    ref = ObjectRef(name, name, name, name)
+    templates = {
+        "path": "https://logs.example.com/{namespace}/{kind}/{name}/end",
+        "query": "https://logs.example.com/?name={name}&uid={uid}&more=1",
+    }
+    for title, url in links_of(templates, ref).items():
+        parts = urlsplit(url)
+        assert (parts.scheme, parts.netloc, parts.fragment) == ("https", "logs.example.com", "")
+        assert url.isascii()
+        assert url.isprintable()
+        assert " " not in url
+        if title == "path":
+            assert [unquote(part) for part in parts.path.split("/")[1:]] == [name] * 3 + ["end"]
+        else:
+            assert parse_qs(parts.query) == {"name": [name], "uid": [name], "more": ["1"]}

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
+from queuectl.kube.session import JSON, JSON_PATCH, MERGE_PATCH
 from queuectl.kube.transport import HttpTransport
 from tests.acceptance.gate.kinds import Objects
 from tests.acceptance.gate.site import (
@@ -33,10 +33,11 @@ from tests.acceptance.gate.site import (
     pointer,
     put,
 )
+from tests.acceptance.gate.test_authors import BUDGET
 from tests.acceptance.gate.test_pods import pod
 from tests.acceptance.gate.test_ways import name_of, tried
 from tests.job_kinds import JOB_KINDS
-from tests.rights import all_rights
+from tests.rights import all_rights, grant
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -364,6 +365,90 @@ async def test_the_binding_of_a_pod_to_a_node_changes_no_label_by_which_it_count
     for name, before in (("counted", counted), ("plain", {})):
         labels = (await site.admin.request("GET", f"{PODS}/{name}"))["metadata"]["labels"]
         assert {key: value for key, value in labels.items() if "queuectl" in key} == before
+
+
+# --- hours of budgets, and what enters a pod that runs ----------------------------------------------------
+
+GRANT: Final[Json] = {"hours": 100, "at": "2026-11-02T00:00:00Z", "reason": "for myself"}
+GIVEN: Final = GRANT | {"hours": 1, "reason": "a deadline"}
+SECOND: Final = GIVEN | {"hours": 2}
+
+
+def _json_patch(*operations: tuple[str, str, Any]) -> tuple[str, str, Any]:
+    named = {"add": "value", "replace": "value", "move": "from", "copy": "from"}
+    return "PATCH", JSON_PATCH, [{"op": op, "path": path, named[op]: of} for op, path, of in operations]
+
+
+WAYS_TO_GRANT: Final[dict[str, tuple[str, str, Any]]] = {
+    "one more": ("PATCH", MERGE_PATCH, {"spec": {"grants": [GIVEN, SECOND, GRANT]}}),
+    "none any more": ("PATCH", MERGE_PATCH, {"spec": {"grants": None}}),
+    "appended": _json_patch(("add", "/spec/grants/-", GRANT)),
+    "twice": _json_patch(("copy", "/spec/grants/2", "/spec/grants/0")),
+    "in another order": _json_patch(("move", "/spec/grants/1", "/spec/grants/0")),
+    "another subject": _json_patch(("add", "/spec/grants/0/subject", "tenant")),
+    "another period": _json_patch(("replace", "/spec/grants/0/at", "2027-01-01T00:00:00Z")),
+    "another reason": _json_patch(("replace", "/spec/grants/0/reason", "x")),
+    "applied": ("PATCH", APPLY_PATCH, {"spec": {"grants": [GRANT]}}),
+    "replaced": ("PUT", JSON, {"spec": {"grants": [GRANT]}}),
+}
+
+
+async def test_hours_are_granted_in_no_way_with_the_right_to_write_budgets_alone(site: Site) -> None:
+    rule = {
+        "apiGroups": ["queuectl.dev"],
+        "resources": ["budgets"],
+        "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"],
+    }
+    await grant(site.admin, "tenant", "writes-budgets", rule)
+    budgets = "/apis/queuectl.dev/v1beta1/budgets"
+    body: Json = {"apiVersion": "queuectl.dev/v1beta1", "kind": "Budget", "metadata": {"name": "attacked"}}
+    body["spec"] = BUDGET | {"hours": 1, "grants": [GIVEN, SECOND]}
+    made = await site.admin.request("POST", budgets, body)
+    for name, (verb, content, patch) in WAYS_TO_GRANT.items():
+        sent, query = patch, {}
+        if verb == "PUT":
+            sent = await site.admin.request("GET", f"{budgets}/attacked")
+            sent |= {"spec": sent["spec"] | patch["spec"]}
+        elif content == APPLY_PATCH:
+            sent = body | {"spec": body["spec"] | patch["spec"]}
+            query = {"fieldManager": "m", "force": "true"}
+        write = site.tenant.request(verb, f"{budgets}/attacked", sent, query=query, content_type=content)
+        said = await tried(write)
+        assert "users that may grant budgets" in said, (name, said)
+    assert (await site.admin.request("GET", f"{budgets}/attacked"))["spec"] == made["spec"]
+    # It may be deleted, and not made again with more.
+    await site.tenant.request("DELETE", f"{budgets}/attacked")
+    for metadata in ({"name": "attacked"}, {"generateName": "attacked-"}):
+        said = await tried(site.tenant.request("POST", budgets, body | {"metadata": metadata}))
+        assert "users that may grant budgets" in said
+
+
+async def test_what_is_added_to_a_pod_that_runs_requests_nothing_and_changes_no_label(site: Site) -> None:
+    """An ephemeral container has no requests; its request carries the whole pod."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "0-0-0-0", "controller": True}
+    labels = {"queuectl.dev/workload": "uid-1", QUEUE: "main"}
+    path = f"{PODS}/entered/ephemeralcontainers"
+    before = await site.admin.request("POST", PODS, pod("entered", labels, job))
+    debug: Json = {"name": "debug", "image": "i"}
+    hungry = debug | {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    async with all_rights(site.admin, "tenant", NAMESPACE):
+        for container in (hungry, debug):
+            body = {
+                "metadata": {
+                    "labels": {"queuectl.dev/workload": "victim", QUEUE: None},
+                    "ownerReferences": None,
+                },
+                "spec": {"ephemeralContainers": [container], "nodeName": "n1", "schedulingGates": None},
+            }
+            said = await tried(site.tenant.request("PATCH", path, body, content_type=STRATEGIC_PATCH))
+            after = await site.admin.request("GET", f"{PODS}/entered")
+            assert after["metadata"]["labels"] == labels
+            assert after["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
+            assert after["spec"]["containers"] == before["spec"]["containers"]
+            assert "nodeName" not in after["spec"]
+            assert container is debug or "resources" in said
+    for one in after["spec"].get("ephemeralContainers", []):
+        assert not one.get("resources")
 
 
 RIGHTS: Final = (

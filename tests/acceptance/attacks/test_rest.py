@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import timedelta
 from typing import Any, Final
@@ -17,9 +18,12 @@ from tests.unit.api.canned import EPOCH_START, local_spec, queue_spec, two_teams
 from tests.unit.api.changing import OWN_PAGE, CannedChanges
 from tests.unit.api.conftest import Serve, bearer
 from tests.unit.api.reviews import CannedReviews
+from tests.unit.api.test_budgets import with_budgets
 from tests.unit.api.test_tenants import BOBS, SECRET
 from tests.unit.api.test_tenants import ledger as of_two_tenants
+from tests.unit.api.test_usage_limits import with_limits
 from tests.unit.api.test_what_ifs import AS_YAML, LARGER, ledger, manifest
+from tests.unit.kinds.test_policy import BUDGET
 
 AS_JSON: Final = {"Content-Type": "application/json"}
 SLOW: Final = 20
@@ -333,3 +337,43 @@ async def test_a_state_of_the_far_future_is_the_one_of_now(serve: Serve) -> None
         assert answer.status == 200
         assert len((await answer.json())["items"]) == 5
     assert len(readings.looks) <= 2
+
+
+VALUES: Final = (
+    *("", "-1", "1e9", "9223372036854775808", "9" * 1_500, "\u0663", "../..", "{}", "user,user", "1000-01"),
+    *("\x00", "\r\nX-Added: b", "\u202e", "\x1b[2J", "\U0001f3f3\ufe0f"),
+    *("0001-01-01T00:00:00Z", "8999-12-31T23:59:59.999999Z"),
+)
+
+
+async def test_no_value_of_any_parameter_of_any_path_is_an_error_of_the_server(serve: Serve) -> None:
+    readings = two_teams()
+    with_budgets(readings)
+    with_limits(readings)
+    rest = await serve(readings, tenants())
+    paths = (await rest.get("/openapi.json", token="alice"))["paths"]
+    names = {"namespace": "default", "kind": "job", "name": "large", "month": "2026-01"}
+    tries = 0
+    for path, methods in paths.items():
+        url = re.sub(r"\{(\w+)\}", lambda part: names.get(part[1], "x"), path)
+        for parameter in methods.get("get", {}).get("parameters", []):
+            for value in VALUES if parameter["in"] == "query" and parameter["name"] != "wait" else ():
+                asked = {parameter["name"]: value}
+                answer = await rest.client.get(url, params=asked, headers=bearer("alice"))
+                said = await answer.text()
+                tries += 1
+                assert answer.status in (200, 400, 404, 429, 503), (url, asked, said[:300])
+                assert answer.status == 200 or said.replace("\n", "").isprintable(), (url, asked)
+                assert "X-Added" not in answer.headers
+    assert tries > 1_000
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+async def test_a_plan_with_hours_at_the_ends_of_the_calendar_is_answered(serve: Serve, at: str) -> None:
+    rest = await serve(ledger())
+    spec = BUDGET | {"grants": [{"hours": 1, "at": at, "reason": "x"}]}
+    planned = {"objects": [{"kind": "Budget", "metadata": {"name": "one"}, "spec": spec}]}
+    answer = await rest.client.post("/api/v1/plan", json=planned)
+    said = await answer.text()
+    assert answer.status in (200, 400), said
+    assert "spec.grants[0].at" in said
