@@ -83,6 +83,6 @@ def idle(options: Options, namespace: str | None, verdict: str | None) -> None:
 
 def _last_check(found: Document) -> str:
     if found["checkedAt"] is None:
-        return "no check yet: idle.prometheus of the configuration names the Prometheus with what GPUs do"
+        return "no check yet: checks need idle.prometheus.url in the configuration of the controller"
     when = local(found["checkedAt"])
     return f"checked {when}: {printable(found['problem'])}" if found["problem"] else f"checked {when}"

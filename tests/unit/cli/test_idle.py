@@ -87,7 +87,7 @@ def test_as_json_it_is_the_document(run: Run, server: str) -> None:
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        (DeviceCheck(None, None), "no check yet: idle.prometheus"),
+        (DeviceCheck(None, None), "no check yet: checks need idle.prometheus.url"),
         (DeviceCheck(WHEN, "Prometheus: HTTP 503"), "Prometheus: HTTP 503"),
     ],
     ids=["none", "failed"],
