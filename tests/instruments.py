@@ -9,13 +9,19 @@ import argparse
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from tests.fuzz.command import ROW, fuzzed
 from tests.fuzz.targets import TARGETS
-from tests.world.command import crashed, played, tell_violations
+from tests.world.command import crashed, played, tell_coverage, tell_violations
 from tests.world.on_postgres import played_on_postgres
 from tests.world.world import Outcome
+
+HEAD: Final = ROW.format("instrument", "cases", "violations")
+ON_POSTGRES: Final = 50
+"""Of the schedules, every so many-th is played on Postgres too."""
 
 
 def main() -> int:
@@ -27,24 +33,36 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="crash at each write, or each EVERYth")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    print(ROW.format("instrument", "cases", "violations"), flush=True)
+    print(HEAD, flush=True)
     violations = fuzzed(TARGETS, given.seconds, given.seed)
     seeds = range(given.seed, given.seed + given.schedules)
-    violations += _row("schedules", played(seeds, os.cpu_count() or 1), tell=True)
-    violations += _row("on Postgres too", played_on_postgres(seeds[::50]), tell=True, shrink=False)
-    violations += _row("crash points", crashed(given.every))
+    violations += row("schedules", played(seeds, os.cpu_count() or 1), coverage=True)
+    violations += row("on Postgres too", played_on_postgres(seeds[::ON_POSTGRES]), shrink=False)
+    violations += row("crash points", crashed(given.every), tell=False)
     return 1 if violations else 0
 
 
-def _row(name: str, outcomes: Iterable[Outcome], *, tell: bool = False, shrink: bool = True) -> int:
+def row(
+    name: str,
+    outcomes: Iterable[Outcome],
+    *,
+    tell: bool = True,
+    shrink: bool = True,
+    coverage: bool = False,
+) -> int:
+    """Print a row, after what is told of violations; returns their number."""
     cases = violations = 0
+    met: Counter[tuple[str, str]] = Counter()
     for outcome in outcomes:
         cases += 1
+        met.update(outcome.met)
         if outcome.violations:
             violations += 1
             if tell:
                 tell_violations(outcome, shrink=shrink)
     print(ROW.format(name, cases, violations), flush=True)
+    if coverage:
+        tell_coverage(met, cases)
     return violations
 
 

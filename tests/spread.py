@@ -30,6 +30,7 @@ _PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|
 LONGEST: Final = (
     "tests/acceptance/operators",
     "tests/acceptance/e2e",
+    "tests/acceptance/world",
     "tests/acceptance/gate",
     "tests/integration/test_smoke.py",
     "tests/integration/kube_api",

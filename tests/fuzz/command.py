@@ -45,7 +45,7 @@ def main() -> int:
     return 1 if fuzzed(targets, given.seconds, given.seed) else 0
 
 
-def fuzzed(targets: Sequence[Target], seconds: float, seed: int) -> int:
+def fuzzed(targets: Sequence[Target], seconds: float, seed: int, *, slower: float = 1.0) -> int:
     """Print a row for each target; `seconds` are for all of them. Returns the number of violations."""
     total = 0
     for target in targets:
@@ -54,7 +54,7 @@ def fuzzed(targets: Sequence[Target], seconds: float, seed: int) -> int:
         for case in count():
             if time.monotonic() - begun > seconds / len(targets):
                 break
-            if found := played(target, seed, case):
+            if found := played(target, seed, case, slower=slower):
                 violations.append(found)
         print(ROW.format(target.name, case, len(violations)), flush=True)
         for one in violations[:_SHOWN]:

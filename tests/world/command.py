@@ -80,7 +80,7 @@ def _told(outcomes: Iterable[Outcome], story: bool, coverage: bool, *, shrink: b
             violations += 1
             tell_violations(outcome, shrink=shrink and not story)
     if coverage or schedules >= _MANY:
-        _tell_coverage(met, schedules)
+        tell_coverage(met, schedules)
     seconds = time.monotonic() - begun
     print(
         f"{60 * schedules / seconds:.0f} schedules a minute, "
@@ -104,7 +104,7 @@ def tell_violations(outcome: Outcome, *, shrink: bool) -> None:
         )
 
 
-def _tell_coverage(met: Counter[tuple[str, str]], schedules: int) -> None:
+def tell_coverage(met: Counter[tuple[str, str]], schedules: int) -> None:
     """In how many schedules each kind of fault met a workload in each phase of its life."""
     print(f"{'':20}", *(f"{phase:>9}" for phase in PHASES))
     for kind in dict.fromkeys(kind for kind, _ in CELLS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +38,8 @@ OPERATORS: Final = "operators"
 """Of kinds, kube-scheduler and kubelets: one process."""
 SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
+_SHORT, _SHORT_SECONDS = 7 / 8, 24.0
+"""Share of the schedules that are short: an eighth of the steps, in fewer seconds."""
 _AIMED: Final = 6
 _AIMED_WORKLOAD: Final = ("Job", 1, 1, 1000, 12, "high", 0, "")
 """It starts, and is there for long."""
@@ -76,34 +78,41 @@ class Schedule:
     steps: tuple[Step, ...]
     kept: tuple[int, ...]
     """Which of the steps that the seed makes these are, from 0."""
+    seconds: float = SECONDS
+    """In which they happen."""
 
     def only(self, kept: Sequence[int]) -> Schedule:
-        return Schedule(self.seed, tuple(self.steps[number] for number in kept), tuple(kept))
+        return replace(self, steps=tuple(self.steps[number] for number in kept), kept=tuple(kept))
 
 
 def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
-    with them faults that wait for a workload in a certain phase.
+    with them six faults that wait for a workload in a certain phase. Most seeds make an eighth of that.
 
     `needs`: verbs or arguments of steps, also with a phase, or with the seconds after which: `kill when
-    admitted`, `kill after 9`. Beside the others there are six groups of steps that have one of each in this
-    order, else within few seconds, and concern one workload.
+    admitted`, `kill after 9`. Beside the others there are six groups of steps (one in a short schedule) that
+    have one of each in this order, else within few seconds, and concern one workload.
     """
     random = Random(f"schedule {seed}")
-    steps = [_step(random, _ACTIONS) for _ in range(random.randint(14, 26))]
-    if random.random() < _IDLE:
+    short = random.random() < _SHORT
+    seconds = _SHORT_SECONDS if short else SECONDS
+    actions = random.randint(2, 4) if short else random.randint(14, 26)
+    steps = [_step(random, _ACTIONS, seconds) for _ in range(actions)]
+    if not short and random.random() < _IDLE:
         steps += _idle(random)
     theme = random.choice(_THEMES)
     faults = {verb: _FAULTS[verb] for verb in theme}
-    if number := random.choice((0, 2, 3, 4, 6, 8)):
-        steps += [_step(random, faults) for _ in range(number)]
-        for cell in range(_AIMED * seed, _AIMED * (seed + 1)):
-            steps += _aimed(random, *_AIMS[cell % len(_AIMS)])
-    for group in range(_GROUPS if needs else 0):
+    if number := random.choice((0, 1, 1, 2) if short else (0, 2, 3, 4, 6, 8)):
+        steps += [_step(random, faults, seconds) for _ in range(number)]
+        aims = [seed] if short else range(_AIMED * seed, _AIMED * (seed + 1))
+        for aim in aims:
+            steps += _aimed(random, *_AIMS[aim % len(_AIMS)], seconds)
+    groups = 1 if short else _GROUPS
+    for group in range(groups if needs else 0):
         last = group % 3 == 0
-        steps += _together(random, needs, random.uniform(SECONDS - 15.0 if last else 0.0, SECONDS))
+        steps += _together(random, needs, random.uniform(seconds - 15.0 if last else 0.0, seconds))
     steps.sort(key=lambda step: step.at)
-    return Schedule(seed, tuple(steps), tuple(range(len(steps))))
+    return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds)
 
 
 Make = Callable[[Random], tuple[Any, ...]]
@@ -117,7 +126,7 @@ def _together(random: Random, needs: Sequence[str], begin: float) -> Iterator[St
     for seconds, (need, _, phase) in zip(times, (need.partition(" when ") for need in needs), strict=True):
         need, _, later = need.partition(" after ")
         while True:
-            step = _step(random, _ACTIONS | _FAULTS)
+            step = _step(random, _ACTIONS | _FAULTS, SECONDS)
             if step.verb == need or need in step.args:
                 break
         args = step.args
@@ -137,9 +146,9 @@ def _together(random: Random, needs: Sequence[str], begin: float) -> Iterator[St
         yield step._replace(at=round(begin + seconds, 1), args=args, when=phase, of=of)
 
 
-def _step(random: Random, table: dict[str, tuple[int, Make]]) -> Step:
+def _step(random: Random, table: dict[str, tuple[int, Make]], seconds: float) -> Step:
     verb = random.choices(list(table), [weight for weight, _ in table.values()])[0]
-    return Step(round(random.uniform(0.0, SECONDS), 1), verb, table[verb][1](random))
+    return Step(round(random.uniform(0.0, seconds), 1), verb, table[verb][1](random))
 
 
 def _name(random: Random) -> tuple[Any, ...]:
@@ -326,9 +335,9 @@ phases."""
 Random("aims").shuffle(_AIMS)
 
 
-def _aimed(random: Random, kind: str, phase: str) -> Iterator[Step]:
+def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[Step]:
     """A fault of this kind that begins when a workload is in this phase, and what it needs to be met then."""
-    at = round(random.uniform(0.0, SECONDS - 20.0), 1)
+    at = round(random.uniform(0.0, seconds - 20.0), 1)
     name = _name(random)
     yield Step(at, "submit", (*name, *_AIMED_WORKLOAD))
     if phase in ("evicting", "gone"):

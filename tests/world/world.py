@@ -41,7 +41,7 @@ from tests.world.objects import T0
 from tests.world.oracles import Safety, phases
 from tests.world.readers import Readers
 from tests.world.replica import KINDS, SETTINGS, Replica
-from tests.world.schedule import OPERATORS, REPLICAS, SECONDS, Schedule, Step
+from tests.world.schedule import OPERATORS, REPLICAS, Schedule, Step
 
 _STARTS_AGAIN: Final = (1.0, 5.0)
 """Seconds from the end of a replica to its next start."""
@@ -331,7 +331,7 @@ class World:
         for step in self.schedule.steps:
             await asyncio.sleep(max(0.0, begun + step.at - self.loop.time()))
             self._spawn("step", self._step(actions, step))
-        await asyncio.sleep(max(0.0, begun + SECONDS - self.loop.time()))
+        await asyncio.sleep(max(0.0, begun + self.schedule.seconds - self.loop.time()))
         self.say("the faults end")
         self._healed = True
         await actions.heal()

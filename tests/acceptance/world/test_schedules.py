@@ -1,43 +1,65 @@
-"""More schedules of the whole system than `make test` plays, and crashes at its writes and awaits."""
+"""Schedules of the whole system, crashes at its writes and awaits, and malformed input, with their table."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
-from tests.world.crash_points import SCHEDULE, awaits, crash_points
+from tests.fuzz.command import fuzzed
+from tests.fuzz.targets import TARGETS
+from tests.instruments import HEAD, ON_POSTGRES, row
+from tests.world.command import crashed, played
+from tests.world.crash_points import SCHEDULE, awaits
 from tests.world.on_postgres import played_on_postgres
 from tests.world.planted import BUGS, PlantedBug, planted
-from tests.world.schedule import schedule
 from tests.world.world import play_schedule
 
-BATCH = 11
-FIRSTS = (101, 112, 123)
+SEEDS = range(1, 1_001)
 EVERY = 15
 """Of the writes and awaits of one schedule, every so many-th is crashed at."""
+FUZZED = 60.0
+"""Seconds for all targets together."""
 
 
-@pytest.mark.parametrize("first", FIRSTS)
-def test_schedules_break_no_rule(first: int) -> None:
-    outcomes = [play_schedule(schedule(seed)) for seed in range(first, first + BATCH)]
-    assert {one.schedule.seed: one.violations for one in outcomes if one.violations} == {}
+@pytest.fixture
+def _table(figures: list[str], capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """What the test prints is in the report."""
+    yield
+    figures += capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.usefixtures("_table")
+def test_malformed_input_is_read_or_refused_with_a_reason() -> None:
+    print(HEAD)
+    logging.disable(logging.CRITICAL)
+    try:
+        assert fuzzed(TARGETS, FUZZED, 1, slower=6.0) == 0
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("_table")
+def test_a_crash_at_a_write_or_an_await_ends_as_well_as_none() -> None:
+    whole = play_schedule(SCHEDULE, watched=True)
+    assert whole.writes > 50
+    assert set(whole.waited) < awaits()
+    assert len(whole.waited) > 40
+    assert row("crash points", crashed(EVERY), tell=False) == 0
+
+
+@pytest.mark.usefixtures("_table")
 def test_on_postgres_a_schedule_ends_as_on_the_twin() -> None:
-    (outcome,) = played_on_postgres([101])
-    assert outcome.violations == []
+    assert row("on Postgres too", played_on_postgres(SEEDS[::ON_POSTGRES]), shrink=False) == 0
+
+
+@pytest.mark.usefixtures("_table")
+def test_schedules_break_no_rule() -> None:
+    assert row("schedules", played(SEEDS, 1), coverage=True) == 0
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_applies(bug: PlantedBug) -> None:
     with planted(bug):
         pass
-
-
-def test_a_crash_at_a_write_or_an_await_ends_as_well_as_none() -> None:
-    whole = play_schedule(SCHEDULE, watched=True)
-    assert whole.writes > 50
-    assert set(whole.waited) < awaits()
-    assert len(whole.waited) > 40
-    points = crash_points(whole.writes, whole.waited, EVERY)
-    outcomes = {point: play_schedule(SCHEDULE, point).violations for point in points}
-    assert {point: violations for point, violations in outcomes.items() if violations} == {}
