@@ -44,7 +44,7 @@ def test_half_as_many_more_processes_than_cores_run() -> None:
             "tests/acceptance/gate/test_ways.py::test_x[Job-site=mutating]",
             "tests/acceptance/gate on mutating",
         ),
-        ("tests/acceptance/e2e/test_kills.py::test_x[real]", "tests/acceptance/e2e/test_kills.py on real"),
+        ("tests/acceptance/e2e/test_owners.py::test_x[real]", "tests/acceptance/e2e/test_owners.py on real"),
         (
             "tests/acceptance/e2e/test_writes.py::test_x[as-1.33]",
             "tests/acceptance/e2e/test_writes.py on as-1.33",

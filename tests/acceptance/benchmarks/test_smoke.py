@@ -132,18 +132,6 @@ async def test_answers_are_measured_beside_a_controller_that_nothing_reads(tmp_p
     assert found["an explanation with counterfactuals: answers"] > 0
 
 
-@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
-async def test_a_start_with_objects_of_many_kinds_is_measured_beside_one_with_jobs(tmp_path: Path) -> None:
-    code, out = await _bench("--only", "kinds", "--json", str(tmp_path / "found.json"))
-    assert code == 0, out
-    (kinds,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
-    figures = _figures(kinds)
-    assert figures[0]["name"] == "seconds to ready, 12 kinds"
-    assert figures[-1]["value"] == figures[-1]["ceiling"] == 1  # one patch for each start, of any kind
-    starts = {row["cluster"]: row["lists and reads"] for row in kinds["details"][0]["rows"]}
-    assert starts["12 kinds, no objects"] > starts["Job alone, no objects"]
-
-
 async def test_an_unknown_benchmark_is_refused_by_name() -> None:
     code, out = await _bench("--only", "engines")
     assert code == 2

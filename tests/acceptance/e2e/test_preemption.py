@@ -53,19 +53,6 @@ async def test_a_gang_of_lower_priority_is_preempted_as_a_whole_and_is_admitted_
     ]
 
 
-async def test_no_more_victims_than_needed_are_preempted_and_the_one_that_loses_least_is_chosen(
-    world: World,
-) -> None:
-    high = await priority(world, "high", 1000)
-    await world.policy(cluster_queue(world.namespace, 8, preemption=BY_PRIORITY))
-    for name in ("first", "second", "third", "fourth"):
-        await runs(world, endless(name, "main", 2))
-    await runs(world, endless("urgent", "main", 2, priority=high))
-    stays = {name: (await world.workload(name))["attempts"] for name in ("first", "second", "third")}
-    assert stays == {"first": 1, "second": 1, "third": 1}
-    assert (await evicted(world, "fourth"))["by"] == f"{world.namespace}/Job/urgent"
-
-
 async def test_a_protected_workload_runs_until_its_protection_ends_and_is_then_preempted_at_once(
     world: World,
 ) -> None:

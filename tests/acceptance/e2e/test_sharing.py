@@ -16,7 +16,7 @@ from tests.acceptance.e2e.cohort import (
     team,
     verdicts,
 )
-from tests.acceptance.e2e.site import GPU, eventually
+from tests.acceptance.e2e.site import GPU
 from tests.acceptance.e2e.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -75,46 +75,3 @@ async def _it_is_told(world: World) -> None:
     assert f"Preempted (InCohortReclamation) by {world.namespace}/Job/owner" in guest.out
     last = past.json["items"][-1]
     assert (last["verdict"], last["reason"]["by"]) == ("Evicted", f"{world.namespace}/Job/owner")
-
-
-async def test_two_queues_that_borrow_the_idle_quota_of_a_third_get_equal_shares(world: World) -> None:
-    await world.policy(
-        {
-            "apiVersion": "queuectl.dev/v1beta1",
-            "kind": "Cohort",
-            "metadata": {"name": world.namespace},
-            "spec": {"fairSharing": {"enabled": True}},
-        }
-    )
-    await team(world, "idle", 8)
-    first, second = [await team(world, name, 0, preemption=RECLAIMS) for name in ("first", "second")]
-    early = [f"early-{n}" for n in range(4)]
-    for name in early:
-        await runs(world, endless(name, "first", 2))
-    late = [f"late-{n}" for n in range(3)]
-    for name in late:
-        await world.submit(endless(name, "second", 2))
-
-    async def equal() -> bool:
-        return (await gpus(world, first), await gpus(world, second)) == (4, 4)
-
-    await eventually("both have the same", equal)
-    ends = {name: await verdicts(world, name) for name in early}
-    victims = [name for name, found in ends.items() if "Evicted" in found]
-    # The two that started last: they lose least.
-    assert victims == early[2:]
-    for name in victims:
-        reason = await evicted(world, name)
-        assert (reason["cause"], reason["by"]) == ("InCohortFairSharing", _any_of(world, late, reason["by"]))
-        await world.reason_is(name, "WaitingForQuota")
-    # The shares stay equal, though both queues have more pending workloads.
-    waiting = [n for n in late if (await world.workload(n))["phase"] == "Pending"]
-    assert len(waiting) == 1
-    await world.reason_is(waiting[0], "WaitingForQuota")
-    assert (await gpus(world, first), await gpus(world, second)) == (4, 4)
-    assert [len([v for v in await verdicts(world, n) if v == "Evicted"]) for n in early] == [0, 0, 1, 1]
-
-
-def _any_of(world: World, names: list[str], found: str) -> str:
-    known = [f"{world.namespace}/Job/{name}" for name in names]
-    return found if found in known else f"one of {known}"

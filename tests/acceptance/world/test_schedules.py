@@ -19,7 +19,7 @@ from tests.world.world import play_schedule
 SEEDS = range(1, 1_001)
 EVERY = 15
 """Of the writes and awaits of one schedule, every so many-th is crashed at."""
-FUZZED = 60.0
+FUZZED = 30.0
 """Seconds for all targets together."""
 
 
