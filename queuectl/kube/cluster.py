@@ -285,6 +285,13 @@ class KubeCluster:
         if event is None:
             settled = EffectSettled(effect.key, Result.REFUSED)
             return settled, WorkloadGone(effect.workload.id)
+        same_spec = event.observation.generation == effect.observation.generation
+        if event.workload.queue != effect.workload.queue and same_spec:
+            # Else one that is sent late, by a former leader, would start it when its label is back.
+            settled, after = await self.withdraw(effect)
+            if settled.result is Result.DENIED:
+                settled = EffectSettled(effect.key, Result.REFUSED)
+            return settled, after
         if not _moved(effect, event):
             if not (kind.start_time_binds and "startTime" in (obj.get("status") or {})):
                 raise WriteDenied(str(refusal))

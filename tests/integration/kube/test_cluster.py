@@ -26,9 +26,10 @@ from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Verb, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.idle.check import pods_by_workload
+from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound, TooManyRequests
-from queuectl.kube.session import api_path, cluster_id
+from queuectl.kube.session import MERGE_PATCH, api_path, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.kube.statuses import QueueStatuses
 from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
@@ -213,6 +214,29 @@ async def test_a_start_that_was_given_up_is_refused_and_the_next_one_is_not(site
     assert after["spec"]["suspend"] is True
     assert event.observation.resource_version == after["metadata"]["resourceVersion"]
     assert (await site.cluster.start(effect(after, attempt=2)))[0].result is Result.DONE
+
+
+async def test_a_start_that_its_queue_label_refuses_is_refused_when_the_label_is_back(site: Site) -> None:
+    """A former leader that stood still may send it then: its quota was released."""
+    obj, path = await site.job("moved-and-back"), jobs("moved-and-back")
+    note = {"metadata": {"annotations": {"example.com/note": "its own"}}}
+    start = effect(await site.session.patch(path, note, content_type=MERGE_PATCH))
+    before = obj["metadata"]["labels"][QUEUE_LABEL]
+    await _label(site, path, "other")
+    settled, event = await site.cluster.start(start)
+    assert settled.result is Result.REFUSED
+    assert isinstance(event, WorkloadObserved)
+    assert event.workload.queue == "other"
+    await _label(site, path, before)
+    assert (await site.cluster.start(start))[0].result is Result.REFUSED
+    after = await site.session.get(path)
+    assert after["spec"]["suspend"] is True
+    assert (await site.cluster.start(effect(after, attempt=2)))[0].result is Result.DONE
+
+
+async def _label(site: Site, path: str, queue: str) -> None:
+    body = {"metadata": {"labels": {QUEUE_LABEL: queue}}}
+    await site.session.patch(path, body, content_type=MERGE_PATCH)
 
 
 async def test_a_start_that_was_done_is_not_given_up(site: Site) -> None:
