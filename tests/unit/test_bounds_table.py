@@ -9,6 +9,7 @@ import pytest
 
 from queuectl.api import http, limits, requests, usage_routes, what_if_routes
 from queuectl.api import server as rest
+from queuectl.kinds.pod_group import MAX_PODS
 from queuectl.kinds.podsets import MAX_ENTRIES
 from queuectl.kinds.requests import MAX_CONTAINERS, MAX_RESOURCES
 from queuectl.kubernetes_yaml import MAX_NESTING
@@ -64,6 +65,7 @@ def test_the_numbers_of_the_tables_are_those_of_the_code() -> None:
         "bookings of the time of usage": MOST_USAGE,
         "`next` (cursor)": requests.MAX_CURSOR,
         "podsets of an object": MAX_ENTRIES,
+        "pods of a group": MAX_PODS,
         "containers of a pod template": MAX_CONTAINERS,
         "resources, node selectors, tolerations of a pod template": MAX_RESOURCES,
     }

@@ -16,7 +16,7 @@ from tests.unit.test_bounds_table import rows
 
 ROOT: Final = Path(__file__).parents[2]
 ROWS: Final = (*TABLE, *(row[0] for row in rows("What no policy of the gate covers", "**The gate counts")))
-_KEY: Final = re.compile(r"(queuectl\.dev|kueue\.x-k8s\.io)/[a-z-]*[a-z]")
+_KEY: Final = re.compile(r"[a-z0-9.-]+\.[a-z0-9]+/[a-z-]*[a-z]")
 ELSEWHERE: Final = {
     reserved_keys.AUTHOR_ANNOTATION: "on policy objects",
     reserved_keys.RESTRICTED_LABEL: "on policy objects: who may `use` what has it is a row",
@@ -24,6 +24,20 @@ ELSEWHERE: Final = {
     "queuectl.dev/gate": "on the policies of the gate",
     "queuectl.dev/controller": "no key: the name of the controller in Events",
     "queuectl.dev/manager": "no key: the name of an entry of a TrainJob",
+    **dict.fromkeys(
+        (
+            "jobset.sigs.k8s.io/jobset-controller",
+            "kubernetes.io/job-controller",
+            "ray.io/kuberay-operator",
+            "trainer.kubeflow.org/trainjob-controller",
+            "workload.codeflare.dev/appwrapper-controller",
+        ),
+        "no key: a value of `managedBy`",
+    ),
+    **dict.fromkeys(
+        ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"),
+        "no key of an object: tolerations that the API server adds",
+    ),
 }
 """Where those are that no row has, because no object of a job has them."""
 

@@ -14,7 +14,7 @@ from queuectl.core.features.devices.claims import Claims, DeviceClaims
 from queuectl.core.features.devices.pods import PodDevices
 from queuectl.core.features.devices.slices import NodeDevices
 from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from queuectl.core.model.events import ContextGone, ContextObserved, Event
+from queuectl.core.model.events import ContextGone, ContextObserved, Event, WorkloadObserved
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Context, Node
 from queuectl.core.model.reasons import Reason
@@ -27,7 +27,7 @@ class Devices(Feature):
     to nodes. Is active where claims can be charged, or are known: then it says why one cannot be."""
 
     charges_claims: ClassVar = True
-    events: ClassVar = frozenset({ContextObserved, ContextGone})
+    events: ClassVar = frozenset({ContextObserved, ContextGone, WorkloadObserved})
 
     def __init__(self, kernel: Kernel, nodes: NodeReader) -> None:
         """`nodes`: gets nodes and pods with their devices."""
@@ -51,6 +51,8 @@ class Devices(Feature):
             self._observe(event, affected)
         elif isinstance(event, ContextGone):
             self._forget(event, affected)
+        elif isinstance(event, WorkloadObserved):
+            self.claims.named_by(event.workload)
 
     def _observe(self, event: ContextObserved, affected: AffectedObjects) -> None:
         match event.value:

@@ -13,6 +13,7 @@ from queuectl.core.model.devices import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
+from queuectl.core.model.pod_limits import namespace_of
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import PodSet, Workload
 
@@ -42,6 +43,8 @@ class DeviceClaims:
         self._resources = resources
         self._namespaces = namespaces
         self._known: dict[Key, Claims] = {}
+        self._sharing: set[str] = set()
+        """Namespaces of workloads that name ResourceClaims: these may say falsely that they are of a pod."""
 
     def __bool__(self) -> bool:
         """Whether any claim can be charged."""
@@ -52,12 +55,19 @@ class DeviceClaims:
         key = (type(value), value.name)
         changed = self._known.get(key) != value
         self._known[key] = value
-        return changed and not _generated(value)
+        return changed and self._may_be_named(value)
 
     def forget(self, kind: type[Claims], name: str) -> bool:
         """Return whether what workloads are charged may have changed."""
         value = self._known.pop((kind, name), None)
-        return value is not None and not _generated(value)
+        return value is not None and self._may_be_named(value)
+
+    def named_by(self, workload: Workload) -> None:
+        if any(not claim.template for pod_set in workload.pod_sets for claim in pod_set.claims):
+            self._sharing.add(workload.ref.namespace)
+
+    def _may_be_named(self, value: Claims) -> bool:
+        return not _generated(value) or namespace_of(value.name) in self._sharing
 
     def of_each_pod(self, namespace: str, pod_set: PodSet) -> dict[str, int]:
         """Return the devices of the claims that each pod gets from templates; without those of a problem."""
@@ -98,7 +108,10 @@ class DeviceClaims:
         """Return why a claim of a workload cannot be charged; None: all can."""
         for pod_set in workload.pod_sets:
             for claim in pod_set.claims:
+                known = self._known.get(key_of(workload.ref.namespace, claim))
                 try:
+                    if known is not None and _generated(known):
+                        raise NotChargeable(f"{_where(workload.ref.namespace, claim)} belongs to one pod")
                     self._devices(workload.ref.namespace, claim)
                 except NotChargeable as problem:
                     return Reason(code=Code.RESOURCE_NOT_COVERED, detail=str(problem))
@@ -148,9 +161,6 @@ class DeviceClaims:
     def _devices(self, namespace: str, claim: PodClaim) -> list[tuple[str, int] | None]:
         """Raises NotChargeable."""
         where = _where(namespace, claim)
-        known = self._known.get(key_of(namespace, claim))
-        if known is not None and _generated(known):
-            raise NotChargeable(f"{where} belongs to one pod")
         requests = self._requests(namespace, claim)
         if requests is None:
             raise NotChargeable(f"{where} not found")

@@ -284,11 +284,15 @@ def test_a_mapping_that_is_taken_away_evicts_nothing() -> None:
     assert evictions(found) == []
 
 
-def test_a_claim_that_pods_share_and_that_is_made_again_for_more_evicts_the_workload() -> None:
+@pytest.mark.parametrize("generated", [False, True])
+def test_a_claim_that_pods_share_and_that_is_made_again_for_more_evicts_the_workload(generated: bool) -> None:
+    """Also if its annotation says that it is of one pod: users write annotations of claims."""
     found = world(ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 1)),)))
     runs(found, SHARED, cpu=1000)
     found.tell(ContextGone(ResourceClaim, "ns/data"))
-    found.tell(ContextObserved(ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 3)),))))
+    found.run()
+    more = ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 3)),), generated=generated)
+    found.tell(ContextObserved(more))
     (why,) = evictions(found)
     assert why == f"podset main:resourceclaim/data has 3 of {GPU} with its claims, it holds quota for 1"
 
