@@ -109,10 +109,10 @@ def tell_coverage(met: Counter[tuple[str, str]], schedules: int) -> None:
     print(f"{'':20}", *(f"{phase:>9}" for phase in PHASES))
     for kind in dict.fromkeys(kind for kind, _ in CELLS):
         print(f"{kind:20}", *(f"{met[kind, phase]:9}" for phase in PHASES))
-    few = [cell for cell in CELLS if met[cell] < LEAST * schedules / 1_000]
+    few = [cell for cell in CELLS if met[cell] < LEAST * schedules / 10_000]
     for kind, phase in few:
         print(f"rare: {kind} with a workload that is {phase}, in {met[kind, phase]} schedules")
-    print(f"{len(CELLS)} cells, {len(few)} of them in fewer than {LEAST} of 1,000 schedules")
+    print(f"{len(CELLS)} cells, {len(few)} of them in fewer than {LEAST} of 10,000 schedules")
 
 
 def played(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:

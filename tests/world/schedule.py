@@ -327,7 +327,7 @@ CELLS: Final = tuple(
 
 
 LEAST: Final = 30
-"""Of 1,000 schedules, those in which each cell is to be met."""
+"""Of 10,000 schedules, those in which each cell is to be met."""
 _SHARES: Final = {"evicting": 2, "admitted": 3, "started": 3, "gone": 3}
 _AIMS: Final = [cell for turn in range(3) for cell in CELLS if turn < _SHARES.get(cell[1], 1)]
 """What is rarely met is aimed at twice, or three times; in random order, so that a schedule aims at several
