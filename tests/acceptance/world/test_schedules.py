@@ -16,7 +16,7 @@ from tests.world.on_postgres import played_on_postgres
 from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.world import play_schedule
 
-SEEDS = range(1, 501)
+SEEDS = range(1, 1_001)
 EVERY = 15
 """Of the writes and awaits of one schedule, every so many-th is crashed at."""
 FUZZED = 30.0
