@@ -111,7 +111,7 @@ class Startup:
         self.controller: Controller | None = None
         self.reflecting: Reflectors | None = None
         self.stands_by = False
-        """Another process holds the lease: this one is ready to take over."""
+        """Another process holds the lease: this one takes over when that ends."""
 
     def begin(self) -> None:
         """Nothing was started yet, or all of it has stopped."""
@@ -129,10 +129,11 @@ class Startup:
         controller, reflecting = self.controller, self.reflecting
         if controller is None or reflecting is None:
             return self.waits_for
-        if controller.ready or self.stands_by:
+        if controller.ready:
             return None
-        silent = sorted(name for name, age in reflecting.ages().items() if age is None)
-        return f"not read yet: {', '.join(silent)}" if silent else "the ledger was not read yet"
+        if unread := reflecting.unread(leads=not self.stands_by):
+            return f"not read yet: {', '.join(unread)}"
+        return None if self.stands_by else "the ledger was not read yet"
 
 
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
@@ -313,13 +314,17 @@ async def lead_once(
         )
     )
 
-    startup.stands_by = True
-    try:
-        await parts.lease.acquire()
-    except ForeignLedger as error:
-        raise ConfigurationError(f"database.url: {error}") from error
-    startup.stands_by = False
-    await lead(parts.lease, controller, reflecting.run, *parts.beside)
+    async with asyncio.TaskGroup() as tasks:
+        # It reads the cluster before it leads, so that a takeover does not wait for lists.
+        reading = tasks.create_task(reflecting.run())
+        startup.stands_by = True
+        try:
+            await parts.lease.acquire()
+        except ForeignLedger as error:
+            raise ConfigurationError(f"database.url: {error}") from error
+        startup.stands_by = False
+        await lead(parts.lease, controller, *parts.beside)
+        reading.cancel()
     return controller.stepped_down
 
 

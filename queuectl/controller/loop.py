@@ -96,7 +96,7 @@ class Controller:
         """`run` has returned because the ledger was unavailable for too long."""
         self._tell = False
         """Store what readers are to be told."""
-        self._inbox = Inbox()
+        self._inbox = Inbox(first=True)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None

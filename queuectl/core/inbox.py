@@ -1,7 +1,7 @@
 """Events that the loop has not taken yet. Each has a whole object, so the latest of an object is enough.
 
-While the ledger is unavailable the loop takes nothing. What is kept grows with the number of objects, not
-with that of their changes: merging leaves out what makes no difference to the engine.
+While the ledger is unavailable, or another controller leads, the loop takes nothing. What is kept grows with
+the number of objects, not with that of their changes: merging leaves out what makes no difference to the engine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ WorkloadEvent = (
 
 
 class Inbox:
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool = False) -> None:
+        """`first`: the engine that takes it has seen nothing yet, and learns from the lists what is gone of that
+        which the ledger has. What is gone is kept until the next list alone, since it may tell an outcome."""
+        self._first = first
         self._rules: dict[Hashable, Rules] = {}
         """Policy, context and configuration."""
         self._workloads: dict[WorkloadId, list[WorkloadEvent]] = {}
@@ -82,6 +85,8 @@ class Inbox:
                     self._add(workload, event)
                 case PodObserved():
                     self._pods[event.pod.uid] = event
+                case PodGone(uid) if self._first:
+                    self._pods.pop(uid, None)
                 case PodGone():
                     self._pods[event.uid] = event
                 case Listed():
@@ -150,8 +155,11 @@ class Inbox:
         if event.workloads is None:
             self._listed.setdefault(event.source, None)
             return
-        for workload, kind in self._kinds.items():
-            if kind == event.source and workload not in event.workloads:
+        gone = [id for id, kind in self._kinds.items() if kind == event.source and id not in event.workloads]
+        for workload in gone:
+            if self._first and isinstance(self._workloads[workload][-1], WorkloadGone):
+                del self._workloads[workload], self._kinds[workload]
+            else:
                 self._end(WorkloadGone(workload))
         self._listed[event.source] = set(event.workloads)
 
@@ -169,6 +177,8 @@ class Inbox:
                 self._rules[type(value), value.name] = event
             case ContextGone(kind, name) if kind is Gate:  # that there was one is remembered
                 self._rules[ContextGone, kind, name] = event
+            case ContextGone(kind, name) if self._first:
+                self._rules.pop((kind, name), None)
             case ContextGone(kind, name):
                 self._rules[kind, name] = event
             case _:

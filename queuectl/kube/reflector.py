@@ -84,6 +84,11 @@ class Reflector(Generic[E]):
         """Was it read, and not found to be absent or unreadable since? Never True while it is read first."""
         return self._version is not None
 
+    @property
+    def told(self) -> bool:
+        """Was something sent about its list?"""
+        return self._told is not None
+
     def age(self) -> float | None:
         """Seconds since the server's last answer about this source; None: none yet."""
         return None if self._heard is None else asyncio.get_running_loop().time() - self._heard
@@ -118,6 +123,8 @@ class Reflector(Generic[E]):
 
     async def _turn(self) -> None:
         """A list if one is due, then one watch to its end."""
+        if self.source.ready is not None:
+            await self.source.ready()
         now = asyncio.get_running_loop().time
         if self._version is None or now() >= self._relist_at:
             self._version = await self._list()
@@ -189,8 +196,6 @@ class Reflector(Generic[E]):
 
     async def _tell_others(self) -> None:
         """Send what objects of this source change of others."""
-        if self.source.ready is not None:
-            await self.source.ready()
         while self.source.others is not None and (events := self.source.others(OTHERS_AT_ONCE)):
             self._tell(events)
             await asyncio.sleep(0)

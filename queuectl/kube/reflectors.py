@@ -38,6 +38,12 @@ class Reflectors:
             return reflector.age()
         return self._definitions.age()  # nothing is asked about a kind that is not served
 
+    def unread(self, *, leads: bool) -> list[str]:
+        """Names of sources of which nothing is known yet; before it leads, without those that wait for the
+        ledger."""
+        each = (one for one in self._each if not one.told and (leads or one.source.ready is None))
+        return sorted(one.source.name for one in each)
+
     def kinds(self) -> dict[str, KindState]:
         """Kinds of jobs, by name."""
         return {

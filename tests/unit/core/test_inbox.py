@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,20 +18,21 @@ from queuectl.core.model.events import (
     EffectSettled,
     Event,
     Listed,
+    PodGone,
     PodsCounted,
     PolicyGone,
     PolicyInvalid,
     Result,
     WorkloadGone,
 )
-from queuectl.core.model.policy import Gate
+from queuectl.core.model.policy import Gate, Namespace
 from queuectl.core.model.workload import ConfigKey, EffectKey, Verb, WorkloadId, WorkloadOutcome
 from tests.builders import T0, World, local_queue, observed, policy, queue, workload
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations
 from tests.unit.core import actions, profiles
 from tests.unit.core.actions import JOBS, SCRIPT, SETUP, any_job, on_quota, play
-from tests.unit.core.driver import Action, Driver
+from tests.unit.core.driver import SOURCES, Action, Driver
 from tests.unit.core.trees import Dice
 
 profiles.load()
@@ -136,6 +138,56 @@ def test_merged_events_lead_to_the_same_state_as_all_of_them_in_order(
         running.commit(plan)  # its writes are not settled yet
     events = unread(running, happens)
     assert state(running.engine, merged(events)) == state(running.engine, events)
+
+
+@profiles.sequences(40)
+@given(SETUP, JOBS, SCRIPT, HAPPENS)
+def test_an_engine_that_takes_over_knows_from_the_time_before_what_it_would_read_now(
+    made: bytes, jobs: list[bytes], script: list[bytes], happens: list[bytes]
+) -> None:
+    running = play(on_quota(made), jobs, script)
+    standby, fold = Inbox(first=True), running.fold
+    standby.extend(running.everything())
+
+    def hear(events: list[Event]) -> None:
+        standby.extend(event for event in events if not isinstance(event, EffectSettled | PodsCounted))
+        fold(events)
+
+    with patch.object(running, "fold", hear):
+        for one in happens:
+            dice = Dice(one)
+            dice.pick(*(act for act in UNREAD if act is not lose))(running, dice)
+            running.deliver()
+            if dice.below(2):
+                running.decide()
+                running.settle_all()
+            if not dice.below(4):
+                standby.extend(running.jobs_listed())
+        running.deliver()
+    taking = Engine(SOURCES, running.setup.settings)
+    taking.restore(running.loaded())
+    warm, cold = state(taking, standby.events()), state(taking, running.everything())
+    for one in (warm, cold):
+        entries = one["entries"]
+        assert isinstance(entries, dict)
+        # Pods of what ran meanwhile are counted again.
+        one["entries"] = {
+            id: (*entry[:5], *entry[8:-1]) for id, entry in entries.items() if id in running.jobs
+        }
+    assert warm == cold
+
+
+def test_what_came_and_went_before_a_controller_leads_is_kept_until_the_next_list() -> None:
+    one, two = workload("a"), workload("b")
+    ended = observed(one, finished=WorkloadOutcome.SUCCEEDED)
+    listed = Listed("Job", frozenset({two.id}))
+    standby = Inbox(first=True)
+    standby.extend([observed(one), Listed("Job", frozenset({A})), ended, WorkloadGone(A, "9"), observed(two)])
+    assert standby.events()[:2] == [ended, WorkloadGone(A, "9")]
+    standby.extend([listed])
+    assert standby.events() == [WorkloadGone(two.id), observed(two), listed]
+    standby.extend([PodGone("uid-pod"), ContextGone(Namespace, "team")])
+    assert len(standby) == 3
 
 
 @given(st.lists(st.tuples(st.sampled_from("oxrfgl"), st.integers(0, 2), st.integers(0, 3)), max_size=400))
