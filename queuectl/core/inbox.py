@@ -1,7 +1,8 @@
 """Events that the loop has not taken yet. Each has a whole object, so the latest of an object is enough.
 
 While the ledger is unavailable, or another controller leads, the loop takes nothing. What is kept grows with
-the number of objects, not with that of their changes: merging leaves out what makes no difference to the engine.
+the number of objects, not with that of their changes: merging leaves out what makes no difference to the
+engine.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ WorkloadEvent = (
 
 class Inbox:
     def __init__(self, *, first: bool = False) -> None:
-        """`first`: the engine that takes it has seen nothing yet, and learns from the lists what is gone of that
-        which the ledger has. What is gone is kept until the next list alone, since it may tell an outcome."""
+        """`first`: the engine that takes it has seen nothing yet, and learns from the lists what is gone of
+        what the ledger has. What is gone is kept until the next list, since it may tell an outcome."""
         self._first = first
         self._rules: dict[Hashable, Rules] = {}
         """Policy, context and configuration."""
@@ -83,12 +84,8 @@ class Inbox:
                     | DeviceUseFound(workload)
                 ):
                     self._add(workload, event)
-                case PodObserved():
-                    self._pods[event.pod.uid] = event
-                case PodGone(uid) if self._first:
-                    self._pods.pop(uid, None)
-                case PodGone():
-                    self._pods[event.uid] = event
+                case PodObserved() | PodGone():
+                    self._pod(event)
                 case Listed():
                     self._list(event)
                 case TimeCame() | OutcomesRead():
@@ -163,7 +160,15 @@ class Inbox:
                 self._end(WorkloadGone(workload))
         self._listed[event.source] = set(event.workloads)
 
-    # --- policy and context
+    # --- pods, policy and context
+
+    def _pod(self, event: PodObserved | PodGone) -> None:
+        if isinstance(event, PodObserved):
+            self._pods[event.pod.uid] = event
+        elif self._first:
+            self._pods.pop(event.uid, None)
+        else:
+            self._pods[event.uid] = event
 
     def _rule(self, event: Rules) -> None:
         match event:

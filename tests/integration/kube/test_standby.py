@@ -68,27 +68,31 @@ async def test_a_takeover_lists_no_jobs(tmp_path: Path) -> None:
         parts = ControllerParts(
             key="cluster",
             honoured=OWN,
-            ledger=MemoryLedger(lambda: datetime.now(UTC), MemoryStore()),
+            ledger=MemoryLedger(lambda: datetime(2026, 11, 21, 10, tzinfo=UTC), MemoryStore()),
             cluster=KubeCluster(session, KINDS.registry),
             receiver=lambda emit: emit,
             lease=lease,
         )
-        standby = asyncio.create_task(lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup))
-        assert startup.unready() is not None
-        while startup.unready() is not None:
-            await asyncio.sleep(0)
-        assert (startup.stands_by, lists.number) == (True, 1)
-        await site.job("while-it-stands-by")
-        await site.job("gone")
-        await site.session.delete(jobs("gone"))
-        lease.free.set()
-        while await _waiting(site):
-            await asyncio.sleep(0)
-        while startup.unready() is not None:
-            await asyncio.sleep(0)
-        assert (startup.stands_by, lists.number) == (False, 1)
-        startup.stop(standby)
-        assert await standby is False
+        async with asyncio.TaskGroup() as tasks:
+            standby = tasks.create_task(lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup))
+            assert startup.unready() is not None
+            await _ready(startup)
+            assert (startup.stands_by, lists.number) == (True, 1)
+            await site.job("while-it-stands-by")
+            await site.job("gone")
+            await site.session.delete(jobs("gone"))
+            lease.free.set()
+            while await _waiting(site):
+                await asyncio.sleep(0)
+            await _ready(startup)
+            assert (startup.stands_by, lists.number) == (False, 1)
+            startup.stop(standby)
+            assert await standby is False
+
+
+async def _ready(startup: Startup) -> None:
+    while startup.unready() is not None:
+        await asyncio.sleep(0)
 
 
 async def _waiting(site: Site) -> bool:
