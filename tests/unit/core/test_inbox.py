@@ -167,11 +167,11 @@ def test_an_engine_that_takes_over_knows_from_the_time_before_what_it_would_read
     taking = Engine(SOURCES, running.setup.settings)
     taking.restore(running.loaded())
     warm, cold = state(taking, standby.events()), state(taking, running.everything())
-    for one in (warm, cold):
-        entries = one["entries"]
+    for known in (warm, cold):
+        entries = known["entries"]
         assert isinstance(entries, dict)
         # Pods of what ran meanwhile are counted again.
-        one["entries"] = {
+        known["entries"] = {
             id: (*entry[:5], *entry[8:-1]) for id, entry in entries.items() if id in running.jobs
         }
     assert warm == cold
