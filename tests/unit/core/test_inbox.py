@@ -27,12 +27,12 @@ from queuectl.core.model.events import (
 )
 from queuectl.core.model.policy import Gate, Namespace
 from queuectl.core.model.workload import ConfigKey, EffectKey, Verb, WorkloadId, WorkloadOutcome
-from tests.builders import T0, World, local_queue, observed, policy, queue, workload
+from tests.builders import SOURCES, T0, World, local_queue, observed, policy, queue, workload
 from tests.doubles import engine_state
 from tests.doubles.invariants import violations
 from tests.unit.core import actions, profiles
 from tests.unit.core.actions import JOBS, SCRIPT, SETUP, any_job, on_quota, play
-from tests.unit.core.driver import SOURCES, Action, Driver
+from tests.unit.core.driver import Action, Driver
 from tests.unit.core.trees import Dice
 
 profiles.load()
