@@ -225,7 +225,7 @@ class _PodLoad:
         return look
 
     async def clear(self) -> None:
-        await self._site.api.request("DELETE", _PATH, _AT_LAST)
+        await self._site.api.request("DELETE", _PATH, _AT_LAST, deadline=300)
 
     async def _cost(self, work: Callable[[], Awaitable[None]]) -> _Cost:
         server = child_named("kube-apiserver")
