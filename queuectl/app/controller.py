@@ -315,17 +315,23 @@ async def lead_once(
     )
 
     async with asyncio.TaskGroup() as tasks:
-        # It reads the cluster before it leads, so that a takeover does not wait for lists.
+        # It reads the cluster before it leads, so that the lists of a takeover have little that is new.
         reading = tasks.create_task(reflecting.run())
         startup.stands_by = True
-        try:
-            await parts.lease.acquire()
-        except ForeignLedger as error:
-            raise ConfigurationError(f"database.url: {error}") from error
+        await _acquired(parts.lease)
         startup.stands_by = False
-        await lead(parts.lease, controller, *parts.beside)
         reading.cancel()
+        await asyncio.wait([reading])
+        controller.list_again()
+        await lead(parts.lease, controller, reflecting.run, *parts.beside)
     return controller.stepped_down
+
+
+async def _acquired(lease: Lease) -> None:
+    try:
+        await lease.acquire()
+    except ForeignLedger as error:
+        raise ConfigurationError(f"database.url: {error}") from error
 
 
 def _options(settings: Settings, parts: ControllerParts) -> LoopOptions:

@@ -132,6 +132,10 @@ class Controller:
         self._inbox.extend(events)
         self._wake.set()
 
+    def list_again(self) -> None:
+        """What was read so far may be out of date: nothing is decided before the next list of each source."""
+        self._inbox.forget_lists()
+
     def stop(self) -> None:
         """Finish the commit under way, start nothing new, then let `run` return."""
         self._stopping.set()

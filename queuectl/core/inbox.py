@@ -93,6 +93,10 @@ class Inbox:
                 case _:
                     self._rule(event)
 
+    def forget_lists(self) -> None:
+        """Keep what was observed, which the next lists complete."""
+        self._listed.clear()
+
     def events(self) -> list[Event]:
         """Return what is kept. The events of one workload are in their order."""
         lists = (

@@ -94,7 +94,8 @@ class Reflector(Generic[E]):
         return None if self._heard is None else asyncio.get_running_loop().time() - self._heard
 
     async def run(self) -> None:
-        """For ever."""
+        """For ever. It begins with a list, of which it sends what is new since the last run."""
+        self._version = self._told = None
         while True:
             try:
                 await self._served()

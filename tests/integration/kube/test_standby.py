@@ -1,4 +1,4 @@
-"""A controller that waits for the Lease has read the cluster when it gets it."""
+"""A controller that waits for the Lease has read the cluster when it gets it, and lists what is new since."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from queuectl.app.controller import ControllerParts, Startup, lead_once
 from queuectl.app.kinds import job_kinds
+from queuectl.kinds import workloads
+from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN
+from queuectl.kube import sources
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.session import Session
 from queuectl.kube.transport import Response, Transport
@@ -42,28 +46,43 @@ class Held:
 
 
 class Lists:
-    """Carries requests, and counts the lists of Jobs."""
+    """Carries requests, and counts lists of Jobs. Where it is silent, watches of Jobs are not answered."""
 
-    def __init__(self, inner: Transport) -> None:
+    def __init__(self, inner: Transport, silent: bool) -> None:
         self._inner = inner
+        self._silent = silent
         self.number = 0
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
     ) -> Response:
-        self.number += method == "GET" and not stream and target.startswith("/apis/batch/v1/jobs")
+        jobs = target.startswith("/apis/batch/v1/jobs")
+        self.number += method == "GET" and not stream and jobs
+        if stream and jobs and self._silent:
+            await asyncio.Event().wait()
         return await self._inner.request(method, target, headers, body, stream=stream)
 
     async def close(self) -> None:
         return None
 
 
+@pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.asyncio
-async def test_a_takeover_lists_no_jobs(tmp_path: Path) -> None:
+async def test_a_takeover_lists_again_and_reads_only_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    metadata: list[dict[str, str]] = []
+    observe = workloads.observe
+
+    def seen(kind: JobKind, obj: dict[str, Any], *rest: Any, **more: Any) -> Any:
+        metadata.append(obj["metadata"])
+        return observe(kind, obj, *rest, **more)
+
+    monkeypatch.setattr(sources, "observe", seen)
     async with asyncio.timeout(60), SITES["in_process"](tmp_path) as site:
         await _furnish(site)
         await site.job("before")
-        lists, lease, startup = Lists(site.session._transport), Held(), Startup()
+        lists, lease, startup = Lists(site.session._transport, silent), Held(), Startup()
         session = Session(lists, site.session._identity)
         parts = ControllerParts(
             key="cluster",
@@ -85,7 +104,10 @@ async def test_a_takeover_lists_no_jobs(tmp_path: Path) -> None:
             while await _waiting(site):
                 await asyncio.sleep(0)
             await _ready(startup)
-            assert (startup.stands_by, lists.number) == (False, 1)
+            assert (startup.stands_by, lists.number) == (False, 2)
+            read = [(seen["name"], seen["resourceVersion"]) for seen in metadata]
+            assert sorted(set(read)) == sorted(read), "an object was read twice"
+            assert {name for name, _ in read} >= {"before", "while-it-stands-by"}
             startup.stop(standby)
             assert await standby is False
 
