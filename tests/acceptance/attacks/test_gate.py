@@ -399,7 +399,7 @@ async def test_hours_are_granted_in_no_way_with_the_right_to_write_budgets_alone
         "resources": ["budgets"],
         "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"],
     }
-    await grant(site.admin, "tenant", "writes-budgets", rule)
+    binding = await grant(site.admin, "tenant", "writes-budgets", rule)
     budgets = "/apis/queuectl.dev/v1beta1/budgets"
     body: Json = {"apiVersion": "queuectl.dev/v1beta1", "kind": "Budget", "metadata": {"name": "attacked"}}
     body["spec"] = BUDGET | {"hours": 1, "grants": [GIVEN, SECOND]}
@@ -421,6 +421,7 @@ async def test_hours_are_granted_in_no_way_with_the_right_to_write_budgets_alone
     for metadata in ({"name": "attacked"}, {"generateName": "attacked-"}):
         said = await tried(site.tenant.request("POST", budgets, body | {"metadata": metadata}))
         assert "users that may grant budgets" in said
+    await site.admin.request("DELETE", binding)
 
 
 async def test_what_is_added_to_a_pod_that_runs_requests_nothing_and_changes_no_label(site: Site) -> None:
