@@ -17,7 +17,7 @@ from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found, unavailable
 from queuectl.api.requests import Endpoint, Parameter, Question
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.usage_routes import BY, MOST_ITEMS, check_axes, check_items, visible_namespaces
+from queuectl.api.usage_routes import BY, MOST_ITEMS, axes_of, check_items, visible_namespaces
 from queuectl.api.view import AnswerSource, Sight, always, committed, now
 from queuectl.ports.periods import MONTH_PATTERN, Piece, month_after, month_bounds
 from queuectl.ports.rates import RateCard, money
@@ -204,7 +204,7 @@ class StatementRoutes:
         sight = self._source.sight()
         found = await self._month(question, sight)
         by = question.values.get("by", ("user",))
-        await asyncio.to_thread(check_axes, by, found.lines, (*USAGE_AXES, *STATEMENT_AXES))
+        by = await asyncio.to_thread(axes_of, by, found.lines, (*USAGE_AXES, *STATEMENT_AXES))
         visible = await visible_namespaces(question, found.lines)
         later = await self._source.ask(self._readings().corrections(found.name))
         return await asyncio.to_thread(_report, found, by, visible, later, committed(sight))

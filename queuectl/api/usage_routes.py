@@ -53,7 +53,8 @@ def _zone(text: str) -> ZoneInfo:
 BY: Final = Parameter(
     "by",
     Annotated[tuple[str, ...], PlainValidator(_axes, json_schema_input_type=str)],
-    f"What to divide by, with commas: {', '.join(USAGE_AXES)}, or account keys. Without it: user.",
+    f"What to divide by, with commas: {', '.join(USAGE_AXES)}, or account keys. `queue` is localqueue. "
+    "Without it: user.",
     maxLength=200,
 )
 MONTH: Final = Parameter(
@@ -153,7 +154,7 @@ class UsageRoutes:
                 "parameter since: history before the first hour that is kept is gone, or more than "
                 f"{MOST_USAGE} different bookings: ask for a shorter time, at hours"
             ) from None
-        await asyncio.to_thread(check_axes, by, found.rows)
+        by = await asyncio.to_thread(axes_of, by, found.rows)
         visible = await visible_namespaces(question, found.rows)
         return UsageReport(
             since=found.since,
@@ -196,13 +197,17 @@ async def visible_namespaces(question: Question, rows: Iterable[OfBooking]) -> C
     return allowed.__contains__
 
 
-def check_axes(by: Sequence[str], rows: Iterable[OfBooking], axes: Sequence[str] = USAGE_AXES) -> None:
-    """Raises a 400 if there is no such axis or account key."""
+def axes_of(
+    by: Sequence[str], rows: Iterable[OfBooking], axes: Sequence[str] = USAGE_AXES
+) -> tuple[str, ...]:
+    """Names of axes and account keys. Raises a 400 if there is no such axis or account key."""
     keys = {key for row in rows if row.booked is not None for key in row.booked.account}
-    for axis in by:
+    found = tuple("localqueue" if axis == "queue" and axis not in keys else axis for axis in by)
+    for axis in found:
         if axis not in axes and axis not in keys:
             known = ", ".join((*axes, *sorted(keys)))
             raise bad_request(f"parameter by: nothing was booked on {axis!r} in that time; there are {known}")
+    return found
 
 
 def _items(

@@ -77,7 +77,8 @@ async def test_usage_is_divided_by_queues_account_keys_and_flavors(rest: Rest) -
         ("red", 7.0),
         (None, 3.0),
     ]
-    found = await rest.get(PATH, by="localqueue,user,class,submitter")
+    found = await rest.get(PATH, by="queue,user,class,submitter")
+    assert found["by"] == ["localqueue", "user", "class", "submitter"]
     assert found["items"][-2]["keys"] == {
         "localqueue": "default/main",
         "user": "ada",
