@@ -52,7 +52,7 @@ async def test_all_sights_happen_again_after_a_kill_and_no_object_of_an_earlier_
             assert len(names) == len(set(names)) <= len(example.jobs())
             assert not played.watcher.broken
             await played.verified()
-            for what in ACCOUNTED:  # between two rounds nobody uses anything of a limit
+            for what in ACCOUNTED:  # between two rounds nothing of a limit is used
                 await eventually(partial(played.listed, what), what, SECONDS)
             waits = {one["reason"]["code"] for one in await played.workloads() if one["reason"]}
             assert not waits & LIMITS

@@ -14,7 +14,7 @@ from queuectl.core.features.devices.claims import Claims, DeviceClaims
 from queuectl.core.features.devices.pods import PodDevices
 from queuectl.core.features.devices.slices import NodeDevices
 from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from queuectl.core.model.events import ContextGone, ContextObserved, Event, WorkloadObserved
+from queuectl.core.model.events import ContextGone, ContextObserved, Event
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Context, Node
 from queuectl.core.model.reasons import Reason
@@ -27,7 +27,7 @@ class Devices(Feature):
     to nodes. Is active where claims can be charged, or are known: then it says why one cannot be."""
 
     charges_claims: ClassVar = True
-    events: ClassVar = frozenset({ContextObserved, ContextGone, WorkloadObserved})
+    events: ClassVar = frozenset({ContextObserved, ContextGone})
 
     def __init__(self, kernel: Kernel, nodes: NodeReader) -> None:
         """`nodes`: gets nodes and pods with their devices."""
@@ -51,8 +51,6 @@ class Devices(Feature):
             self._observe(event, affected)
         elif isinstance(event, ContextGone):
             self._forget(event, affected)
-        elif isinstance(event, WorkloadObserved):
-            self.claims.named_by(event.workload)
 
     def _observe(self, event: ContextObserved, affected: AffectedObjects) -> None:
         match event.value:
@@ -61,12 +59,19 @@ class Devices(Feature):
             case ResourceSlice() | DeviceTaintRule() as value:
                 self._count_again(self.nodes.observe(value), affected)
             case ResourceClaim() | ResourceClaimTemplate() as claim:
-                self.active = True
+                if not self.active:
+                    self._become_active()
                 if self.claims.observe(claim):
                     affected.add_namespace_of(claim.name)
                 self._tell(self.pods.changed(type(claim), claim.name))
             case _:
                 pass
+
+    def _become_active(self) -> None:
+        self.active = True
+        for entry in self._kernel.entries.values():
+            if entry.workload is not None:
+                self.claims.named_by(entry.workload)
 
     def _forget(self, event: ContextGone, affected: AffectedObjects) -> None:
         """Pods keep what they hold by claims that are deleted."""
@@ -100,6 +105,7 @@ class Devices(Feature):
         """Add the devices of claims from templates to each pod, and each ResourceClaim by itself."""
         if not _has_claims(workload):
             return pods
+        self.claims.named_by(workload)
         namespace, shared = workload.ref.namespace, list(self.claims.shared(workload))
         together = {pod_set.name for pod_set, _, _ in shared}
         found = []

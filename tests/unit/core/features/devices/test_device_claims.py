@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep
+from queuectl.core.engine import Engine
 from queuectl.core.model.devices import (
     MAPPINGS,
     DeviceRequest,
@@ -14,20 +15,24 @@ from queuectl.core.model.devices import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from queuectl.core.model.events import ContextGone, ContextObserved, EffectSettled, Result
-from queuectl.core.model.policy import Namespace, RuntimeClass, SchedulingConfiguration
+from queuectl.core.model.events import ContextGone, ContextObserved, EffectSettled, Listed, Result
+from queuectl.core.model.policy import Namespace, Policy, RuntimeClass, SchedulingConfiguration
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import CPU, PODS, ResourceForms
-from queuectl.core.model.workload import Assignment, PodSet, Workload
+from queuectl.core.model.workload import Assignment, LedgerSnapshot, Phase, PodSet, Workload
 from tests.builders import (
     GPU,
+    SOURCES,
+    T0,
     World,
     admitted,
     flavor,
     group,
     local_queue,
     observed,
+    pending_row,
     pod_set,
+    policy,
     queue,
     workload,
 )
@@ -54,13 +59,13 @@ def asks(*alternatives: tuple[str, int], problem: str | None = None) -> DeviceRe
 ONE_GPU = ResourceClaimTemplate("ns/one-gpu", (asks(("gpu.nvidia.com", 1)),))
 
 
+def policies(gpus: int = 8) -> tuple[Policy, ...]:
+    quotas = group({"default": {GPU: gpus, PODS: 100, CPU: 64_000}})
+    return flavor("default", {"pool": "gpus"}), queue("cq", groups=[quotas]), LQ
+
+
 def world(*claims: ResourceClaim | ResourceClaimTemplate, gpus: int = 8) -> World:
-    found = World(
-        flavor("default", {"pool": "gpus"}),
-        queue("cq", groups=[group({"default": {GPU: gpus, PODS: 100, CPU: 64_000}})]),
-        LQ,
-        settings=MAPPED,
-    )
+    found = World(*policies(gpus), settings=MAPPED)
     found.tell(*(ContextObserved(claim) for claim in claims))
     return found
 
@@ -339,3 +344,25 @@ def test_a_claim_that_kubernetes_made_for_another_pod_is_not_charged_to_a_worklo
     (kept,) = found.run()
     assert isinstance(kept, Keep)
     assert kept.reason.detail == f"{PATH}: ResourceClaim ns/data belongs to one pod"
+
+
+def test_a_newly_started_controller_knows_which_running_workloads_share_claims() -> None:
+    claim = ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 1)),))
+    found = world(claim)
+    one = workload("a", pods=[pod_set(4, {"cpu": 1000}, claims=[SHARED])])
+    found.submit(one)
+    (admit,) = (decision for decision in found.run() if isinstance(decision, Admit))
+    attempt = replace(admit.attempt, sequence=2)
+    row = replace(pending_row(one, attempts=1), phase=Phase.ADMITTED, attempt=attempt)
+    later = world()
+    later.engine = Engine(SOURCES, MAPPED)
+    later.engine.restore(LedgerSnapshot(sequence=3, now=T0, workloads=(row,)))
+    later.tell(
+        ContextObserved(Namespace("ns")), *map(policy, policies()), ContextObserved(claim), Listed("policies")
+    )
+    later.tell(observed(one, suspended=False, generation=2), Listed("Job", frozenset({one.id})))
+    assert evictions(later) == []
+    later.tell(ContextGone(ResourceClaim, "ns/data"))
+    later.run()
+    later.tell(ContextObserved(replace(claim, requests=(asks(("gpu.nvidia.com", 3)),), generated=True)))
+    assert len(evictions(later)) == 1
