@@ -12,7 +12,7 @@ from queuectl.changes.edit import BadTarget, EditTarget, part, workload
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import KUEUES_TOO, first
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.reserved_keys import GATED_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, GROUP_SIZE
 from queuectl.kube.errors import Conflict
 from queuectl.kube.session import Session
 
@@ -127,6 +127,10 @@ def _pod_of(content: dict[str, Any], where: str) -> tuple[dict[str, Any], str]:
         raise BadManifest(f"{where}: metadata.name is missing")
     if type(replicas) is not int or replicas < 0:
         raise BadManifest(f"{where}: spec.replicas: {replicas!r} is not a number of pods")
+    if GROUP_LABEL in (made["labels"] or ()):
+        annotations = _map(template["metadata"], "annotations", f"{where}: spec.template.metadata")
+        size = str(replicas) if content["kind"] == "StatefulSet" else None
+        made["annotations"] = {GROUP_SIZE: annotations.get(GROUP_SIZE, size)}
     if metadata.get("namespace") is not None:
         made["namespace"] = metadata["namespace"]
     pods = "1 pod" if replicas == 1 else f"{replicas} pods"

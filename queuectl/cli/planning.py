@@ -15,6 +15,7 @@ from queuectl.cli.options import Failure, NotGood, Options, command, with_option
 from queuectl.cli.printing import amount, field, printable, table_of
 from queuectl.cli.rest import Document
 from queuectl.cli.submitting import submissions_of
+from queuectl.kinds.reserved_keys import GROUP_SIZE
 
 
 @command("plan")
@@ -158,8 +159,9 @@ def quote(
     """Tell whether the workload of FILE would start now, where, and what it would displace.
 
     FILE and the flags of a Job are those of `submit`; FILE may also be a Deployment, ReplicaSet or
-    StatefulSet whose pods queue: the answer is for one of them. Nothing is created: the change is tried on a
-    copy of the state. If it would wait, the smallest changes with which it starts are shown.
+    StatefulSet whose pods queue: the answer is for one of them, or for their group. Nothing is created: the
+    change is tried on a copy of the state. If it would wait, the smallest changes with which it starts are
+    shown.
     """
     found = submissions_of(file, flags, queue, priority, namespace, options)
     if len(found) > 1:
@@ -170,7 +172,8 @@ def quote(
     answer = server.post(("quote",), {**one.object, "metadata": metadata})
     if printing.as_document(answer, options.output):
         return
-    what = f"Pod of {one.owner}:" if one.owner else str(one.target)
+    part = "" if GROUP_SIZE in metadata.get("annotations", ()) else "Pod of "
+    what = f"{part}{one.owner}:" if one.owner else str(one.target)
     click.echo(printable(f"{what} {_STARTS[answer['now']['starts']]}"))
     click.echo()
     lines = list(_lines(answer))

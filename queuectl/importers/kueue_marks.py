@@ -29,8 +29,8 @@ _ANNOTATIONS: Final = {
 CARRIED: Final = {**_LABELS, **_ANNOTATIONS}
 
 ONLY_PODS: Final = (
-    "its pods queue, each by itself, with `kinds: [Pod]` in queuectl's configuration and a queue label of "
-    "their own; else they run without waiting (docs/kinds.md)"
+    "its pods queue, each by itself or as a group, with `kinds: [Pod]` in queuectl's configuration and a "
+    "queue label of their own; else they run without waiting (docs/kinds.md)"
 )
 _OF_PODS: Final = frozenset({"Pod", "ReplicaSet", "Deployment", "StatefulSet", "LeaderWorkerSet"})
 

@@ -23,6 +23,7 @@ from queuectl.core.model.workload import (
     names_claim,
 )
 from queuectl.kinds.admission import AdmissionAnnotation
+from queuectl.kinds.group_owners import OwnerOfGroup, Replicas, stateful_set_of
 from queuectl.kinds.jobs import JobKind, Status, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
 from queuectl.kinds.leader_worker_set import (
@@ -37,6 +38,7 @@ from queuectl.kinds.pod_group_members import (
     Member,
     absent,
     annotations_of,
+    index_of,
     labels_of,
     listed,
     member,
@@ -62,6 +64,8 @@ from queuectl.kinds.workloads import (
 
 MAX_PODS: Final = 1000
 MAX_SHAPES: Final = 32
+PLACE: Final = "place-"
+"""Begins what stands for the pod of a place that was given up."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ class Unit:
     beside: bool = False
     """Another workload of the group has its places."""
     to_come: tuple[Member, ...] = ()
-    """Workers that are created after its start."""
+    """Those that are created after its start."""
+    replicas: int | None = None
+    """Its pods, of a StatefulSet that has their number; None: an annotation has it."""
 
     @property
     def first(self) -> Member:
@@ -105,7 +111,9 @@ class Unit:
     @property
     def size(self) -> int:
         """Raises BadField."""
-        if self.to_come:
+        if self.replicas is not None and self.replicas > MAX_PODS:
+            raise BadField("StatefulSet: spec.replicas", f"{self.replicas} is more than {MAX_PODS}")
+        if self.to_come or self.replicas is not None:
             return len(self.held) + len(self.to_come)
         value = annotations_of(self.first.obj).get(GROUP_SIZE)
         if isinstance(value, str) and NUMBER.fullmatch(value) and 1 <= int(value) <= MAX_PODS:
@@ -148,7 +156,10 @@ class Unit:
 
     def check(self) -> None:
         """Whether it can be queued. Raises BadField, and NotYet."""
-        first, size = self.first, self.size
+        first = self.first
+        if self.replicas is None and (name := stateful_set_of([first.obj])) is not None:
+            raise NotYet(f"StatefulSet {name}, which has the number of the pods of the group, was not read")
+        size = self.size
         for one in (*self.held, *self.to_come):
             if one.agreed != first.agreed:
                 raise _differs(one, first)
@@ -207,7 +218,7 @@ def units(
     members: Iterable[Member],
     past: Past = NO_PAST,
     known: Container[str] = (),
-    workers: LaterWorkers | None = None,
+    owner: OwnerOfGroup | None = None,
 ) -> list[Unit]:
     """The workloads of the pods of one group; the pods that no start has reached are the last one.
 
@@ -216,7 +227,7 @@ def units(
     not after a stop, nor once none of its pods runs. `past`: ended pods, also those that are gone.
 
     `known`: ids that workloads of the group have. They do not change while the pod of that UID is there: one
-    that is created in the same second may come before it. `workers`: of the LeaderWorkerSet of the pods.
+    that is created in the same second may come before it. `owner`: what says how many pods the group has.
     """
     ordered = sorted(members, key=lambda one: (one.created, one.name, one.uid))
     started: dict[str, list[Member]] = {}
@@ -227,27 +238,85 @@ def units(
                 waiting.append(one)
         else:
             started.setdefault(one.workload, []).append(one)
+    apart: Container[str] = ()
+    if isinstance(owner, Replicas):
+        waiting.sort(key=_ordinal)
+        apart = known
     found = [
-        _running(workload, pods, waiting, past.get(workload, {}))
+        _running(workload, pods, waiting, past.get(workload, {}), apart)
         for workload, pods in started.items()
         if workload
     ]
     if "" in started:  # a user let them past the gate
         found.append(_unit(_unused(started[""], started, known), started[""], ()))
+    if isinstance(owner, Replicas):
+        found = _scaled(found, owner.number - len(waiting))
+        return found + _of_replicas(waiting, found, owner.number, started, known)
     if waiting:
         runs = any(one.active for one in found)
         held, excess = _first(waiting)
-        to_come = _to_come(held, workers) if workers is not None else ()
+        to_come = _to_come(held, owner) if owner is not None else ()
         found.append(Unit(_unused(held, started, known), (), held, beside=runs, to_come=to_come))
         if excess:
             found.append(Unit(_unused(excess, started, known), (), excess, beside=True))
     return found
 
 
+def _ordinal(one: Member) -> int:
+    return index_of(one) or 0
+
+
+def _scaled(units: Sequence[Unit], replicas: int) -> list[Unit]:
+    """Places that nothing is to take, since the StatefulSet was scaled down or others of its pods have a
+    workload of their own, count as those of pods that have succeeded: their quota returns."""
+    alive = {unit.id: sum(one.active for one in unit.started) + len(unit.held) for unit in units}
+    found = []
+    for unit in units:
+        free = {name: max(0, count) for name, count in unit.free.items()} if unit.active else {}
+        others = sum(alive.values()) - alive[unit.id]
+        lost = sum(free.values()) - max(0, replicas - others - alive[unit.id])
+        succeeded = dict(unit.succeeded)
+        for name, count in sorted(free.items()):
+            ended = succeeded.get(name, ())
+            more = min(count, max(0, lost))
+            lost -= more
+            if more:
+                places = (f"{PLACE}{number}" for number in range(len(ended), len(ended) + more))
+                succeeded[name] = (*ended, *places)
+        found.append(replace(unit, succeeded=succeeded))
+    return found
+
+
+def _of_replicas(
+    waiting: Sequence[Member],
+    running: Iterable[Unit],
+    replicas: int,
+    started: Mapping[str, object],
+    known: Container[str],
+) -> list[Unit]:
+    """The workloads of those pods of a StatefulSet that no start has reached. `waiting`: by ordinal."""
+    active = [_ordinal(one) for unit in running for one in unit.started if one.active]
+    if active and waiting and min(active) < _ordinal(waiting[0]):
+        return [Unit(_unused((one,), started, known), (), (one,), replicas=1) for one in waiting]
+    size = max(0, replicas - len(active))
+    held, excess = tuple(waiting[:size]), tuple(waiting[size:])
+    found = []
+    if held:
+        to_come = (held[-1],) * (size - len(held)) if size <= MAX_PODS else ()
+        found.append(Unit(_unused(held, started, known), (), held, to_come=to_come, replicas=size))
+    if excess:
+        found.append(Unit(_unused(excess, started, known), (), excess, beside=True, replicas=len(excess)))
+    return found
+
+
 def _running(
-    workload: str, pods: Sequence[Member], waiting: list[Member], past: Mapping[str, tuple[str, bool]]
+    workload: str,
+    pods: Sequence[Member],
+    waiting: list[Member],
+    past: Mapping[str, tuple[str, bool]],
+    apart: Container[str],
 ) -> Unit:
-    """Takes the pods that it takes in out of `waiting`."""
+    """Takes the pods that it takes in out of `waiting`, without those that have a workload in `apart`."""
     found = _unit(workload, pods, (), past)
     admission = found.admission
     if admission is None or not found.active:
@@ -257,6 +326,8 @@ def _running(
     room, shapes, agreed = found.free, admission.shapes, found.first.agreed
     held = []
     for one in waiting:
+        if one.uid in apart and one.uid != workload:
+            continue
         if room.get(one.pod_set, 0) > 0 and one.shape in shapes and one.agreed == agreed:
             room[one.pod_set] -= 1
             held.append(one)

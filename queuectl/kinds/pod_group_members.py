@@ -201,7 +201,7 @@ def _objects(obj: Json, key: str) -> list[Json]:
 
 def absent(there: Iterable[Member], size: int, number: int) -> list[str]:
     """The names or indices of as many pods, by the indices of the others; empty: these do not tell."""
-    found = {_index(one): one for one in there}
+    found = {index_of(one): one for one in there}
     absent = [index for index in range(size) if index not in found]
     stems = {_stem(one, index) for index, one in found.items()}
     if len(absent) != number:  # a pod has no index, or that of another one, or is deleted
@@ -209,7 +209,8 @@ def absent(there: Iterable[Member], size: int, number: int) -> list[str]:
     return [f"index {one}" if len(stems) > 1 or "" in stems else f"{min(stems)}-{one}" for one in absent]
 
 
-def _index(one: Member) -> int | None:
+def index_of(one: Member) -> int | None:
+    """Its place in its group, from 0; None: no label has it."""
     labels = labels_of(one.obj)
     found = str(next((labels[key] for key in _INDEX_LABELS if key in labels), ""))
     return int(found) if NUMBER.fullmatch(found) else None

@@ -8,8 +8,8 @@ from typing import Final
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.workload import WorkloadId
+from queuectl.kinds.group_owners import GROUP_OWNERS
 from queuectl.kinds.labels import OWN, QueueLabels, selection
-from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe
@@ -53,7 +53,7 @@ async def labelled(
         groups = PodGroups(kind, owners, ledger) if kind.composed_of else None
         try:
             if groups is not None:
-                await _observe_sets(session, groups)
+                await _observe_owners(session, groups)
             async for page in session.pages(path, query=selection(kind, honoured)):
                 if groups is not None:
                     for item in page["items"]:
@@ -68,11 +68,12 @@ async def labelled(
     return found
 
 
-async def _observe_sets(session: Session, groups: PodGroups) -> None:
-    with suppress(NotFound):  # it is not installed
-        async for page in session.pages(api_path(*LEADER_WORKER_SETS)):
-            for item in page["items"]:
-                groups.observe_set(item)
+async def _observe_owners(session: Session, groups: PodGroups) -> None:
+    for owner in GROUP_OWNERS.values():
+        with suppress(NotFound):  # it is not installed
+            async for page in session.pages(api_path(*owner.resource)):
+                for item in page["items"]:
+                    groups.observe_owner(owner, item)
 
 
 async def topmost(session: Session, kinds: KindRegistry) -> Mapping[WorkloadId, str]:

@@ -9,10 +9,10 @@ from queuectl.core.decisions import ChildToCheck
 from queuectl.core.features.ownership import MAX_OWNERS
 from queuectl.core.model.events import Event, OwnerRead, WorkloadGone
 from queuectl.core.model.workload import ObjectRef, WorkloadId
+from queuectl.kinds.group_owners import GROUP_OWNERS, OwnerOfGroup, owner_of
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.labels import QueueLabels, selection
-from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS, LaterWorkers, later_workers, set_of
 from queuectl.kinds.owners import controlling, controls
 from queuectl.kinds.pod_group import Unit, composed, units
 from queuectl.kinds.pod_group_members import Member, member, version_of
@@ -54,15 +54,17 @@ async def read_units(session: Session, kind: JobKind, ref: ObjectRef) -> list[tu
             with suppress(BadField):
                 members.append(member(item))
     version = max((version, *(one.version for one in members)))
-    workers = await _later_workers(session, ref, members)
-    return [(unit, composed(unit, version)) for unit in units(members, known={ref.uid}, workers=workers)]
+    owner = await _owner_of_group(session, ref, members)
+    return [(unit, composed(unit, version)) for unit in units(members, known={ref.uid}, owner=owner)]
 
 
-async def _later_workers(session: Session, ref: ObjectRef, members: list[Member]) -> LaterWorkers | None:
-    """Those of the LeaderWorkerSet of a group. Raises ApiError."""
+async def _owner_of_group(session: Session, ref: ObjectRef, members: list[Member]) -> OwnerOfGroup | None:
+    """What says how many pods a group has; None: their annotation does. Raises ApiError."""
     with suppress(BadField, NotFound, Forbidden):
-        if (name := set_of(one.obj for one in members)) is not None:
-            return later_workers(await session.get(api_path(*LEADER_WORKER_SETS, ref.namespace, name)))
+        if (found := owner_of(one.obj for one in members)) is not None:
+            kind, name = found
+            owner = GROUP_OWNERS[kind]
+            return owner.read(await session.get(api_path(*owner.resource, ref.namespace, name)))
     return None
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from queuectl.core.model.events import Event, WorkloadGone
 from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
+from queuectl.kinds.group_owners import GroupOwner, OwnerOfGroup, owner_of
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
-from queuectl.kinds.leader_worker_set import LaterWorkers, later_workers, set_of
 from queuectl.kinds.pod_group import (
     NO_PAST,
+    PLACE,
     Past,
     Unit,
     composed,
@@ -60,10 +62,12 @@ class LedgerGroups:
 
 
 class _Group:
-    __slots__ = ("members", "past", "shown", "version")
+    __slots__ = ("members", "owner", "past", "shown", "version")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
+        self.owner: tuple[str, str] | None = None
+        """Kind and name of what says how many pods it has, when its events were last taken."""
         self.past: dict[str, dict[str, tuple[str, bool]]] = {}
         """By workload: its pods that have succeeded, and one entry for all that have failed. They count as
         ended when they are deleted, too."""
@@ -86,8 +90,8 @@ class PodGroups:
         self._group_of: dict[str, _Key] = {}
         """By UID of a pod."""
         self._changed: dict[_Key, None] = {}
-        self._workers: dict[_Key, LaterWorkers] = {}
-        """By namespace and name of a LeaderWorkerSet."""
+        self._owners: dict[tuple[str, *_Key], OwnerOfGroup] = {}
+        """By kind, namespace and name."""
         self._places = PodPlaces()
         self._listed = False
 
@@ -125,28 +129,29 @@ class PodGroups:
             self._changed[key] = None
         return _NO_EVENTS
 
-    def observe_set(self, obj: Json) -> list[Event]:
-        """A LeaderWorkerSet. It says nothing before `take`."""
+    def observe_owner(self, owner: GroupOwner, obj: Json) -> list[Event]:
+        """An object that makes pods of groups. It says nothing before `take`."""
         try:
-            found = later_workers(obj)
+            found = owner.read(obj)
         except BadField:
             found = None
-        return self._set(set_key(obj), found, version_of(obj))
+        return self._owner((owner.kind, *owner_key(obj)), found, version_of(obj))
 
-    def forget_set(self, key: object, version: str) -> list[Event]:
-        """The LeaderWorkerSet of this `set_key` is gone."""
-        for one in [one for one in self._workers if one == key]:
-            self._set(one, None, _number(version))
+    def forget_owner(self, owner: GroupOwner, key: object, version: str) -> list[Event]:
+        """The object of this `owner_key` is gone."""
+        for one in [one for one in self._owners if one[0] == owner.kind and one[1:] == key]:
+            self._owner(one, None, _number(version))
         return _NO_EVENTS
 
-    def _set(self, key: tuple[str, str], found: LaterWorkers | None, version: int) -> list[Event]:
-        if found != self._workers.get(key):
+    def _owner(self, key: tuple[str, *_Key], found: OwnerOfGroup | None, version: int) -> list[Event]:
+        if found != self._owners.get(key):
             if found is None:
-                del self._workers[key]
+                del self._owners[key]
             else:
-                self._workers[key] = found
+                self._owners[key] = found
+            kind, namespace, name = key
             for place, group in self._groups.items():
-                if place[0] == key[0] and set_of(one.obj for one in group.members.values()) == key[1]:
+                if place[0] == namespace and group.owner == (kind, name):
                     group.version = max(group.version, version)
                     self._changed[place] = None
         return _NO_EVENTS
@@ -177,10 +182,11 @@ class PodGroups:
         for workload in started & self._ledger.past.keys():
             group.past[workload] = {**self._ledger.past[workload], **group.past.get(workload, {})}
         known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.past}
-        workers = None
-        if self._workers and (name := set_of(one.obj for one in group.members.values())) is not None:
-            workers = self._workers.get((key[0], name))
-        found = units(group.members.values(), group.past, known, workers)
+        group.owner = None
+        with suppress(BadField):
+            group.owner = owner_of(one.obj for one in group.members.values())
+        owner = self._owners.get((group.owner[0], key[0], group.owner[1])) if group.owner else None
+        found = units(group.members.values(), group.past, known, owner)
         for workload in group.shown.keys() - {unit.id for unit in found}:
             self._places.forget(workload)
         there: list[Event] = []
@@ -190,6 +196,10 @@ class PodGroups:
                 stopped = any(keeps_place(one.obj) for one in unit.started)
                 there.append(self._places.placed(seen, key, stopped=stopped))
                 shown[seen.workload.id] = unit
+            for name, ended in unit.succeeded.items():
+                given_up = {one: (name, True) for one in ended if one.startswith(PLACE)}
+                if given_up:
+                    group.past.setdefault(unit.id, {}).update(given_up)
         gone: list[Event] = []
         for workload in sorted(group.shown.keys() - shown.keys()):
             gone += self._outcome(group.shown[workload], group)
@@ -215,8 +225,8 @@ class PodGroups:
         return [seen] if seen is not None else []
 
 
-def set_key(obj: Json) -> tuple[str, str]:
-    """Namespace and name of a LeaderWorkerSet."""
+def owner_key(obj: Json) -> tuple[str, str]:
+    """Namespace and name of an object that makes pods of groups."""
     metadata = obj["metadata"]
     return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
 

@@ -16,10 +16,10 @@ from queuectl.core.model.workload import ConfigKey, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.devices import GROUP, DeviceSlices, device_taint_rule
 from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch
+from queuectl.kinds.group_owners import GROUP_OWNERS
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import OWN, QueueLabels, selection
-from queuectl.kinds.leader_worker_set import LEADER_WORKER_SETS
 from queuectl.kinds.pods import POD_QUERY, pod_event
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP as POLICY_GROUP
@@ -30,7 +30,7 @@ from queuectl.kinds.stop_annotations import keeps_place
 from queuectl.kinds.workloads import observe
 from queuectl.kube.objects import child_row, read_child
 from queuectl.kube.places import PodPlaces
-from queuectl.kube.pod_groups import LedgerGroups, PodGroups, set_key
+from queuectl.kube.pod_groups import LedgerGroups, PodGroups, owner_key
 from queuectl.kube.session import Session, api_path
 from queuectl.kube.statuses import QueueStatuses
 
@@ -224,17 +224,18 @@ def _groups(kind: JobKind, kinds: KindRegistry, ledger: LedgerGroups | None) -> 
         present=groups.present,
         optional=True,
     )
-    yield Source(
-        name="LeaderWorkerSet",
-        path=api_path(*LEADER_WORKER_SETS),
-        key=set_key,
-        seen=groups.observe_set,
-        gone=groups.forget_set,
-        others=groups.take_listed,
-        ready=ready,
-        optional=True,
-        defined=Resource(*LEADER_WORKER_SETS),
-    )
+    for owner in GROUP_OWNERS.values():
+        yield Source(
+            name=owner.kind,
+            path=api_path(*owner.resource),
+            key=owner_key,
+            seen=partial(groups.observe_owner, owner),
+            gone=partial(groups.forget_owner, owner),
+            others=groups.take_listed,
+            ready=ready,
+            optional=True,
+            defined=Resource(*owner.resource) if owner.custom else None,
+        )
 
 
 def _context(kind: ContextKind) -> Source[Event]:

@@ -33,6 +33,7 @@ FILES: Final = {
     "group": "tests/unit/kinds/test_pod_group.py",
     "leader": "tests/unit/kinds/test_leader_worker_set.py",
     "single": "tests/unit/kinds/test_single_pod.py",
+    "stateful": "tests/unit/kinds/test_stateful_set.py",
     "places": "tests/unit/kube/test_places.py",
 }
 TIERS: Final = {"tests/acceptance": "real", "tests/integration": "small", "tests/unit": "unit"}
@@ -151,6 +152,10 @@ _TRIED: Final[tuple[Cells | Without, ...]] = (
     Cells("group short", "G", "groups test_a_group_starts_when_all_of_its_pods_are_there"),
     Cells("group short", "L", "leader test_a_replica_of_which_no_worker_comes_later_waits_for_its_pods"),
     Cells("group short", "Y", "lws test_workers_that_are_created_after_the_start"),
+    Cells("group short", "OP", "others test_a_statefulset_with_the_label_of_a_group_starts_as_one"),
+    Cells("group exact", "OP", "others test_a_statefulset_with_the_label_of_a_group_starts_as_one"),
+    Cells("group excess", "OP", "stateful test_more_pods_than_replicas_wait_until_they_are_deleted"),
+    Cells("forged role or size", "OP", "gate test_a_pod_of_a_statefulset_may_lack_the_size_of_its_group"),
     Cells("group exact", "GR", "groups test_a_group_starts_when_all_of_its_pods_are_there"),
     Cells("group exact", "L", "lws test_each_replica_of_the_page_on_serving"),
     Cells("group excess", "G", "gate test_the_controller_starts_all_pods_of_a_group_and_deletes"),
@@ -160,7 +165,7 @@ _TRIED: Final[tuple[Cells | Without, ...]] = (
     Cells("forged role or size", "GR", "group test_a_shape_that_the_admission_does_not_have_is_not_started"),
     Cells("forged role or size", "L", "lws test_a_pod_that_names_a_set_that_is_not_there_is_charged"),
     *(
-        Without(column, "SDOP", _NO_GROUP)
+        Without(column, "SD" if column != "mixed queues, mixed counts" else "SDOP", _NO_GROUP)
         for column in (
             "group short",
             "group exact",

@@ -323,6 +323,59 @@ async def test_a_group_names_the_pods_of_a_statefulset_that_are_missing(world: W
         await missing(None)
 
 
+@pytest.mark.parametrize("owner", list(OWNERS)[1:])
+async def test_a_statefulset_with_the_label_of_a_group_starts_as_one_workload_and_is_scaled_pod_by_pod(
+    world: World, owner: str
+) -> None:
+    """The quota is 8 GPUs. In order, its first pod has to start for the next one to be created."""
+    high = await priority(world, "high", 1000)
+    body = _owner(owner, 3)
+    body["spec"]["template"]["metadata"]["labels"][test_pod_groups.GROUP] = "server"
+
+    async def holds(used: int, *phases: str) -> None:
+        """GPUs of the queue, and the phases of the workloads that are not over."""
+
+        async def told() -> bool:
+            items = (await world.site.rest(f"/workloads?namespace={world.namespace}"))["items"]
+            found = sorted(one["phase"] for one in items if one["kind"] == "PodGroup")
+            held = await world.used(world.namespace)
+            gpus = sum(amount for (_, resource), amount in held.items() if resource == GPU)
+            return found == sorted(phases) and gpus == used
+
+        await eventually(f"{used} GPUs are held by workloads that are {phases}", told)
+
+    async with Owned.made(world, body) as server:
+        await server.pods(0, 1 if owner == "StatefulSet" else 3)
+        reason = await world.reason_is("server", "ExceedsMaxQuota", "PodGroup")
+        assert "12" in str(reason["message"])  # of all its replicas
+        await server.merge({"replicas": 2})
+        await server.pods(2, 0)
+        await holds(8, "Admitted")
+        await server.merge({"replicas": 3})
+        await server.pods(2, 1)
+        await holds(8, "Admitted", "Pending")
+        await server.merge({"replicas": 1})
+        await server.pods(1, 0)
+        await holds(4, "Admitted")
+        await server.merge({"replicas": 2})
+        await server.pods(2, 0)
+        await holds(8, "Admitted", "Admitted")
+        edited = body["spec"]["template"]
+        edited["spec"]["containers"][0]["resources"]["limits"][GPU] = "3"
+        await server.merge({"template": edited})  # one after the other, in the quota of the one before
+        await holds(6, "Admitted", "Admitted")
+        await test_single_pods._created(
+            world, pod("urgent", gpus=8, labels={"queuectl.dev/priority-class": high})
+        )
+        await test_single_pods._runs(world, "urgent")
+        await holds(8, "Pending")  # as one
+        await world.delete("urgent", "Pod")
+        await server.pods(2, 0)
+        await holds(6, "Admitted")
+        await server.merge({"replicas": 0})
+        await world.nothing_used(world.namespace)
+
+
 async def test_a_job_with_the_label_on_its_template_alone_runs_without_a_queue_and_a_warning_says_so(
     world: World,
 ) -> None:

@@ -574,6 +574,17 @@ async def test_a_pod_stays_in_its_group(site: Site, what: str, part: str) -> Non
     assert (made["labels"][GROUP], made["annotations"][SIZE]) == (name, "3")
 
 
+async def test_a_pod_of_a_statefulset_may_lack_the_size_of_its_group_and_gets_none_later(site: Site) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": True}
+    labels = {GROUP: "replicas"}
+    await created(site, "replicas-0", labels=labels, owner=owner)
+    sized = {"metadata": {"annotations": {SIZE: "1"}}}
+    assert "queuectl-gated-pods" in await tried(_patch(site.tenant, "replicas-0", sized))
+    for other in ({"controller": False}, {"kind": "ReplicaSet"}, {"apiVersion": "example.com/v1"}):
+        refusal = await tried(created(site, "replicas-1", labels=labels, owner=owner | other))
+        assert "queuectl-gated-pods" in refusal
+
+
 async def test_a_binding_takes_no_pod_into_another_group(site: Site) -> None:
     await created(site, "bound-member", labels={GROUP: "bound"}, annotations={SIZE: "3"})
     body = _binding("bound-member")

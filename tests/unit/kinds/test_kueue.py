@@ -378,8 +378,8 @@ def test_the_configuration_is_read_from_its_config_map() -> None:
         ),
         (
             "integrations.frameworks",
-            "pod: its pods queue, each by itself, with `kinds: [Pod]` in queuectl's configuration and a "
-            "queue label of their own; else they run without waiting (docs/kinds.md)",
+            "pod: its pods queue, each by itself or as a group, with `kinds: [Pod]` in queuectl's "
+            "configuration and a queue label of their own; else they run without waiting (docs/kinds.md)",
         ),
         ("data.other", "is not Kueue's Configuration: left out"),
     } <= told

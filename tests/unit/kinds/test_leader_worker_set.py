@@ -9,6 +9,7 @@ import pytest
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code
+from queuectl.kinds.group_owners import GROUP_OWNERS
 from queuectl.kinds.leader_worker_set import later_workers, set_of
 from queuectl.kinds.pod_group import POD_GROUP, Unit, units
 from queuectl.kinds.pod_group_members import member
@@ -16,6 +17,7 @@ from queuectl.kube.pod_groups import PodGroups
 from tests.unit.kinds.test_pod_group import pod, started
 
 Json = dict[str, Any]
+_LWS = GROUP_OWNERS["LeaderWorkerSet"]
 _KEY = "leaderworkerset.sigs.k8s.io/"
 WORKER_SPEC: Json = {
     "containers": [
@@ -74,7 +76,7 @@ def lws(*, size: object = 3, version: int = 8, queue: str = "main", **spec: Any)
 
 
 def of_set(pods: list[Json], obj: Json) -> list[Unit]:
-    return units(map(member, pods), workers=later_workers(obj))
+    return units(map(member, pods), owner=later_workers(obj))
 
 
 def told(groups: PodGroups) -> WorkloadObserved:
@@ -89,29 +91,29 @@ def test_a_leader_waits_for_the_quota_of_all_pods_of_its_replica() -> None:
     problem = told(groups).workload.problem
     assert problem is not None
     assert problem.code is Code.PENDING_EVALUATION
-    groups.observe_set(lws())
+    groups.observe_owner(_LWS, lws())
     event = told(groups)
     assert event.workload.problem is None
     assert sorted((one.count, dict(one.requests)) for one in event.workload.pod_sets) == [
         (1, {"cpu": 1000}),
         (2, {"cpu": 2000, "nvidia.com/gpu": 8}),
     ]
-    groups.observe_set(lws(version=9))  # its status has changed
+    groups.observe_owner(_LWS, lws(version=9))  # its status has changed
     assert groups.take(16) == []
-    groups.observe_set(lws(size=5, version=10))
+    groups.observe_owner(_LWS, lws(size=5, version=10))
     edited = told(groups)
     assert (sum(one.count for one in edited.workload.pod_sets), edited.observation.generation) == (5, 10)
-    groups.forget_set(("team-a", "server"), "11")
+    groups.forget_owner(_LWS, ("team-a", "server"), "11")
     assert told(groups).workload.problem is not None
 
 
 def test_nothing_is_told_of_groups_before_all_pods_are_listed() -> None:
     groups = PodGroups(POD_GROUP)
     groups.observe(leader())
-    groups.observe_set(lws())
+    groups.observe_owner(_LWS, lws())
     assert groups.take_listed(16) == []
     assert told(groups).workload.problem is None
-    groups.observe_set(lws(size=2, version=9))
+    groups.observe_owner(_LWS, lws(size=2, version=9))
     assert len(groups.take_listed(16)) == 1
 
 
@@ -187,7 +189,7 @@ def test_a_leader_of_another_size_does_not_join_the_workers_of_the_last_one() ->
 def test_a_worker_of_another_queue_is_named() -> None:
     groups = PodGroups(POD_GROUP)
     groups.observe(leader())
-    groups.observe_set(lws(queue="other"))
+    groups.observe_owner(_LWS, lws(queue="other"))
     problem = told(groups).workload.problem
     assert problem is not None
     assert problem.code is Code.MISCONFIGURED
@@ -198,7 +200,7 @@ def test_a_worker_of_another_queue_is_named() -> None:
 def test_a_malformed_set_raises_nothing(broken: Json) -> None:
     groups = PodGroups(POD_GROUP)
     groups.observe(leader())
-    groups.observe_set(lws(**broken) | ({} if broken else {"spec": 1}))
+    groups.observe_owner(_LWS, lws(**broken) | ({} if broken else {"spec": 1}))
     assert len(groups.take(16)) == 1
 
 
