@@ -53,9 +53,10 @@ def stateful_set_of(pods: Iterable[Json]) -> str | None:
     """
     names = set()
     for pod in pods:
+        if GROUP_SIZE in mapping(mapping(pod, "metadata", ""), "annotations", "metadata"):
+            continue
         owner = controller(pod) or {}
-        annotations = mapping(mapping(pod, "metadata", ""), "annotations", "metadata")
-        if (owner.get("apiVersion"), owner.get("kind")) == _STATEFUL_SET and GROUP_SIZE not in annotations:
+        if (owner.get("apiVersion"), owner.get("kind")) == _STATEFUL_SET:
             names.add(str(owner.get("name")))
     return min(names, default=None)
 

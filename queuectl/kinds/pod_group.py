@@ -324,6 +324,8 @@ def _running(
     if any(one.stopped_in >= admission.attempt.number for one in pods):
         return found
     room, shapes, agreed = found.free, admission.shapes, found.first.agreed
+    if not any(count > 0 for count in room.values()):
+        return found
     held = []
     for one in waiting:
         if one.uid in apart and one.uid != workload:

@@ -11,7 +11,7 @@ from typing import Final
 
 from queuectl.core.model.events import Event, WorkloadGone
 from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
-from queuectl.kinds.group_owners import GroupOwner, OwnerOfGroup, owner_of
+from queuectl.kinds.group_owners import GroupOwner, OwnerOfGroup, Replicas, owner_of
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.pod_group import (
@@ -192,6 +192,10 @@ class PodGroups:
         there: list[Event] = []
         shown: dict[WorkloadId, Unit] = {}
         for unit in found:
+            workload = WorkloadId(unit.id)
+            if isinstance(owner, Replicas) and group.shown.get(workload) == unit:
+                shown[workload] = unit  # each of its pods may have a workload of its own
+                continue
             if (seen := observe(self._kind, composed(unit, group.version), owners=self._kinds)) is not None:
                 stopped = any(keeps_place(one.obj) for one in unit.started)
                 there.append(self._places.placed(seen, key, stopped=stopped))

@@ -126,6 +126,18 @@ def test_the_pods_of_a_scale_up_are_workloads_of_their_own() -> None:
         one.check()
 
 
+def test_a_change_of_one_pod_says_nothing_about_workloads_of_others() -> None:
+    watched = Watched()
+    watched.scaled(4)
+    pods = [*running(2), replica(2), replica(3)]
+    assert len(watched.there(*pods)) == 3
+    pods[3]["metadata"] |= {"resourceVersion": "30", "annotations": {"queuectl.dev/hold": "true"}}
+    (event,) = watched.there(pods[3])
+    assert isinstance(event, WorkloadObserved)
+    assert event.workload.id == "uid-server-3"
+    assert watched.groups.present() == {"uid-server-0", "uid-server-2", "uid-server-3"}
+
+
 def test_places_that_were_given_up_are_not_taken_again() -> None:
     """Scaled down and up again, in whichever order the watches tell it."""
     for first in ("pod", "set"):
@@ -143,7 +155,7 @@ def test_places_that_were_given_up_are_not_taken_again() -> None:
         again = replica(2, uid="again")
         found = [*watched.scaled(3), *watched.there(again)]
         last = {one.workload.id: total(one) for one in found if isinstance(one, WorkloadObserved)}
-        assert last == {"uid-server-0": 2, "again": 1}
+        assert last == {"again": 1}  # and nothing new of the others
 
 
 def test_a_place_is_kept_for_a_pod_that_comes_again() -> None:
