@@ -174,7 +174,7 @@ class Lanes:
         for timer in self._timers:
             timer.cancel()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Let writes under way finish; start no new ones."""
         self._stopped.set()
         for _ in range(self._workers):

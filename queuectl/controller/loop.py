@@ -172,7 +172,7 @@ class Controller:
                 away = stopped
             for task in beside:
                 task.cancel()
-            await self._lanes.stop()
+            self._lanes.stop()
         if away is not None:
             raise away
         self._drain()

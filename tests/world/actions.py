@@ -46,6 +46,7 @@ class Actions:
             "unhold": self._unhold,
             "priority": self._priority,
             "resize": self._resize,
+            "scale": self._scale,
             "annotate pods": self._annotate_pods,
             "move": self._move,
             "apply again": self._apply_again,
@@ -144,6 +145,10 @@ class Actions:
         limits = obj["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
         limits[GPU] = str(gpus)
         await self._world.tenant.request("PUT", path, obj)
+
+    async def _scale(self, namespace: str, name: str, pods: int) -> None:
+        """How many pods of a Job run at once."""
+        await self._merge(self._world.tenant, self._path(namespace, name), {"spec": {"parallelism": pods}})
 
     async def _annotate_pods(self, namespace: str, name: str, value: int) -> None:
         """An edit of the spec that requests nothing else."""

@@ -8,9 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import repeat
 from statistics import median
 
+from tests.world.aimed import AIMED, NEVER
 from tests.world.crash_points import SCHEDULE, CrashPoint, awaits, crash_points
 from tests.world.on_postgres import played_on_postgres
 from tests.world.planted import BUGS, PlantedBug, planted
@@ -44,7 +46,8 @@ def main() -> int:
         "--crash-points",
         type=int,
         metavar="EVERY",
-        help="crash at each write and await of one schedule, or each EVERYth, and at more awaits of others",
+        help="crash at each write and await of one schedule, or each EVERYth, and at more awaits of others; "
+        "`--schedules 0`: of no seeds",
     )
     parser.add_argument(
         "--postgres",
@@ -128,19 +131,20 @@ def _outcome(seed: int) -> Outcome:
 
 
 def _crash(every: int, seeds: range) -> int:
-    """Crash at the writes of the schedule of crash points, and at awaits that it or one of `seeds` passes."""
+    """Crash at the writes of the schedule of crash points, and at awaits that it, one by hand, or one of
+    `seeds` passes."""
     outcomes = list(crashed(every))
     left = awaits() - set(play_schedule(SCHEDULE, watched=True).waited)
-    for seed in seeds:
-        new = [place for place in play_schedule(schedule(seed), watched=True).waited if place in left]
+    for one in (*AIMED, *map(schedule, seeds)):
+        new = [place for place in play_schedule(one, watched=True).waited if place in left]
         left -= set(new)
-        outcomes += _crashed(schedule(seed), crash_points(0, new, every))
+        outcomes += _crashed(one, crash_points(0, new, every))
     violations = sum(1 for outcome in outcomes if outcome.violations)
     for place in sorted(left):
-        print(f"no task has waited at {place.module}:{place.line}")
+        print(f"no task has waited at {place}: {NEVER.get(place.text, '?')}")
     print(f"{len(awaits())} awaits of the write path, crashed at: {len(awaits()) - len(left)}")
     print(f"{len(outcomes)} crashes, violations: {violations}")
-    return 1 if violations else 0
+    return 1 if violations or any(place.text not in NEVER for place in left) else 0
 
 
 def crashed(every: int) -> Iterator[Outcome]:
@@ -185,5 +189,6 @@ def _violation(number: int, seed: int) -> str | None:
     """The first violation of a schedule that is played with a planted bug."""
     bug = BUGS[number]
     with planted(bug):
-        violations = play_schedule(schedule(seed, bug.needs)).violations
+        played = schedule(seed, bug.needs) if bug.aimed is None else replace(AIMED[bug.aimed], seed=seed)
+        violations = play_schedule(played).violations
     return violations[0][:160] if violations else None

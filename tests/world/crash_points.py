@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
+from linecache import getline
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
@@ -53,6 +54,13 @@ class Await(NamedTuple):
 
     module: str
     line: int
+
+    @property
+    def text(self) -> str:
+        return getline(str(import_module(self.module).__file__), self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} `{self.text}`"
 
 
 @cache

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 _STILL, _STILL_AFTER_FAULTS = 15.0, 40.0
 """Seconds without a write: longer than pods take to end; than every backoff."""
-_STILL_UNDONE: Final = TO_FAIL + 10.0
-"""Where a write is not acknowledged: longer than a stop waits for the operator to fail its object."""
+_STILL_UNDONE: Final = TO_FAIL + 40.0
+"""Where a write is not acknowledged: longer than a stop waits for the operator to fail its object. It looks
+again 30 s after its last try."""
 _AFTER_SILENCE: Final = 120.0
 """Seconds after a watch fell silent or a request was left without an answer: longer than until a silent
 watch is found, and than a page of a list is waited for."""

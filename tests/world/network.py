@@ -23,9 +23,19 @@ from queuectl.sandbox.kubernetes.wire import Request, ServerResponse, StatusErro
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
 from tests.world.faults import Fault, answer_with, fail, first_met
 from tests.world.loop import VirtualLoop
-from tests.world.schedule import DISCOVERY_FAULTS, REPLICAS, REQUEST_FAULTS, STATUS_FAULTS, WATCH_FAULTS
+from tests.world.schedule import (
+    DISCOVERY_FAULTS,
+    REPLICAS,
+    REQUEST_FAULTS,
+    STATUS_FAULTS,
+    WATCH_FAULTS,
+    WRITE_FAULTS,
+)
 
-_CODES: Final = {"conflict": 409, "forbidden": 403, "throttled": 429, "error": 500, "statuses fail": 500}
+_CODES: Final = {
+    **{"conflict": 409, "forbidden": 403, "denied": 403},
+    **{"throttled": 429, "error": 500, "statuses fail": 500},
+}
 _OF_WATCHES: Final = ("forbidden", "throttled", "error", "slow", "hang", "late", "away")
 """Faults of the requests that begin watches."""
 _LEASES: Final = "leases"
@@ -95,6 +105,8 @@ class Network:
             own = DISCOVERY_FAULTS
         elif request.path.endswith("/status"):
             own = STATUS_FAULTS
+        elif request.method != "GET":
+            own = WRITE_FAULTS
         kind = self.fault(client, resource, own) or self.fault(
             client, resource, _OF_WATCHES if watch else REQUEST_FAULTS
         )

@@ -12,6 +12,8 @@ REQUEST_FAULTS: Final = (
 )
 STATUS_FAULTS: Final = ("statuses fail",)
 """The API server refuses writes of statuses, and no others."""
+WRITE_FAULTS: Final = ("denied",)
+"""Controllers may read, and not write: of aimed schedules alone."""
 WATCH_FAULTS: Final = ("lag", "silent", "cut")
 DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
 DATABASE_FAULTS: Final = (

@@ -81,7 +81,7 @@ async def test_starts_come_before_events_that_wait() -> None:
         cluster.answer.set()
         while len(cluster.written) < 5:
             await asyncio.sleep(0)
-        await lanes.stop()
+        lanes.stop()
     assert cluster.written == ["Event a", "start c", "start d", "Event b", "Event c"]
 
 
@@ -121,7 +121,7 @@ async def test_pods_are_not_counted_after_the_end_of_their_attempt(under_way: bo
             tasks.create_task(lanes.run())
         while lanes._lanes:
             await asyncio.sleep(0)
-        await lanes.stop()
+        lanes.stop()
     assert (cluster.written, cluster.looks) == (["start c"] * starts, int(under_way))
 
 
@@ -152,7 +152,7 @@ async def test_pods_are_counted_again_when_their_object_changes_and_its_controll
         lanes.changed(job.id)
         while not told:
             await asyncio.sleep(0)
-        await lanes.stop()
+        lanes.stop()
     assert (told, asked) == ([PodsCounted(job.id, 1, alive=False)], [0, 1, 2, 0])
 
 
@@ -177,7 +177,7 @@ async def test_pods_are_counted_again_soon_if_their_object_changes_meanwhile(
         lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
         while lanes._lanes:
             await asyncio.sleep(0)
-        await lanes.stop()
+        lanes.stop()
     assert pauses == [0, 0, 0, 1, 2], "only pauses after which nothing has changed become longer"
 
 
@@ -212,7 +212,7 @@ def test_what_is_to_fail_has_a_minute_wherever_the_clock_of_the_ledger_is(ahead:
         async with asyncio.timeout(600), asyncio.TaskGroup() as tasks:
             tasks.create_task(lanes.run())
             await settled.wait()
-            await lanes.stop()
+            lanes.stop()
 
     loop.run_until_complete(settle())
     loop.close()

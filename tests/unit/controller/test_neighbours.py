@@ -153,7 +153,7 @@ async def test_requests_that_fail_delay_no_others_and_are_tried_again(what: str,
         cluster.healed.set()
         if what != "event" and (what, trouble) != ("start", "denied"):  # those are given up after some tries
             await until(lambda: set(bad) <= set(cluster.done))
-        await lanes.stop()
+        lanes.stop()
 
 
 async def test_acknowledgements_that_are_lost_with_a_commit_are_stored_with_a_later_one() -> None:
