@@ -174,12 +174,13 @@ def manifests(options: Options, *, components: tuple[str, ...], folder: Path | N
 
     With FOLDER, such as the folder manifests of a checkout, all of them are written below it instead.
     """
+    from queuectl.app.kueue import honoured
     from queuectl.kinds.manifests import manifests as made
 
     kinds = options.all_kinds()
     if kinds.problems:
         raise Failure("a kind of the configuration is malformed:\n  " + "\n  ".join(kinds.problems))
-    files = made(kinds.registry)
+    files = made(kinds.registry, honoured(options.settings()))
     if folder is None:
         left_out = set(_OPTIONAL) - set(components)
         objects = {name: text for name, text in files.items() if not name.endswith("kustomization.yaml")}

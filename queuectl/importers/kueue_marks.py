@@ -11,7 +11,7 @@ from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.json_fields import clean
 from queuectl.kinds.labels import MAX_RUN_LABEL
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.reserved_keys import GROUP_LABEL, GROUP_SIZE
+from queuectl.kinds.reserved_keys import GROUP_INDEX, GROUP_LABEL, GROUP_SIZE
 
 KUEUE: Final = "kueue.x-k8s.io"
 _P: Final = f"{KUEUE}/"
@@ -20,6 +20,7 @@ _LABELS: Final = {
     f"{_P}priority-class": PRIORITY_LABEL,
     f"{_P}max-exec-time-seconds": MAX_RUN_LABEL,
     f"{_P}pod-group-name": GROUP_LABEL,
+    f"{_P}pod-group-pod-index": GROUP_INDEX,
 }
 _ANNOTATIONS: Final = {
     f"{_P}job-min-parallelism": "queuectl.dev/min-parallelism",
@@ -40,7 +41,6 @@ _PLACED: Final = f"{NO_TOPOLOGY}: require the domain by affinity of the pods"
 _DROPPED: Final = {
     f"{_P}pod-group-fast-admission": _GROUPS,
     f"{_P}pod-group-serving": _GROUPS,
-    f"{_P}pod-group-pod-index": _GROUPS,
     f"{_P}pod-group-pod-index-label": _GROUPS,
     f"{_P}retriable-in-group": _GROUPS,
     f"{_P}role-hash": _OWN,

@@ -92,7 +92,7 @@ class GateWatch:
 def expected(kinds: KindRegistry, honoured: QueueLabels) -> dict[Key, Json]:
     """The spec of each policy and binding of the gate; with Kueue's label, as manifests/kueue-labels."""
     found: dict[Key, Json] = {}
-    for name, text in manifests(kinds).items():
+    for name, text in manifests(kinds, honoured).items():
         for obj, _ in load(text.encode()) if name.startswith("gate/") else ():
             role = (obj.get("metadata") or {}).get("labels", {}).get(GATE_LABEL)
             if role is not None:

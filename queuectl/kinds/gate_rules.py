@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from queuectl.kinds.jobs import PASSED, Ending, JobKind, Sign
+from queuectl.kinds.labels import KUEUES_OF_PODS
 from queuectl.kinds.podsets import Count, Each, Numbered, Own, Place, PodSetGroup, Step, Templates
 from queuectl.kinds.start_patch import pointer
 
@@ -385,6 +386,16 @@ def submitter_applied() -> str:
         f" request.userInfo.username || {groups_of_user()} == '' ? {{{own}}} : {{{own},"
         f' "queuectl.dev/reserved-groups": {groups_of_user()}}})'
     )
+
+
+def given_by_kueue(field: str) -> str:
+    """Labels or annotations of an apply configuration: queuectl's, where Kueue's give them to a pod."""
+    found = []
+    for key, sources in KUEUES_OF_PODS.items():
+        if key[0] == field:
+            own, *others = (f"object.metadata.?{of}[?{name!r}]" for of, name in (key, *sources))
+            found.append(f"?{key[1]!r}: {own}{''.join(f'.or({other})' for other in others)}")
+    return f"{{{', '.join(found)}}}"
 
 
 def queued_later() -> str:

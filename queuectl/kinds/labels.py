@@ -11,7 +11,7 @@ from queuectl.core.model.start_conditions import ARRAY
 from queuectl.core.model.workload import Workload
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations, JobKind
 from queuectl.kinds.json_fields import Json, mapping
-from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_INDEX, GROUP_LABEL, GROUP_SIZE
 
 MAX_RUN_LABEL: Final = MAX_RUN
 """Seconds that it may run, summed over all attempts."""
@@ -20,6 +20,19 @@ ARRAY_LABEL: Final = ARRAY
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
+_KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+
+MetadataKey = tuple[str, str]
+"""`labels` or `annotations`, and a key."""
+KUEUES_OF_PODS: Final[Mapping[MetadataKey, tuple[MetadataKey, ...]]] = {
+    ("labels", QUEUE_LABEL): (("labels", KUEUE_QUEUE_LABEL),),
+    ("labels", PRIORITY_LABEL): (("labels", KUEUE_PRIORITY_LABEL),),
+    ("labels", GROUP_LABEL): (("annotations", _KUEUE_GROUP), ("labels", _KUEUE_GROUP)),
+    ("labels", GROUP_INDEX): (("labels", "kueue.x-k8s.io/pod-group-pod-index"),),
+    ("annotations", GROUP_SIZE): (("annotations", "kueue.x-k8s.io/pod-group-total-count"),),
+}
+"""Where our keys come from at the creation of a pod without our queue label: from the first that it has.
+Nothing reads Kueue's later: of a pod that exists our keys alone count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,18 @@ KUEUE_MARKS: Final = frozenset(
 def first(names: tuple[str, ...], labels: Mapping[str, Any]) -> Any:
     """The value of the first of these labels that is present; None: none is."""
     return next((labels[name] for name in names if name in labels), None)
+
+
+def given_by_kueue(metadata: Json) -> dict[MetadataKey, Any]:
+    """Our keys that Kueue's give a pod that is created. Raises BadField."""
+    there = {field: mapping(metadata, field, "metadata") for field in ("labels", "annotations")}
+    if QUEUE_LABEL in there["labels"]:
+        return {}
+    return {
+        (field, key): next(there[of][name] for of, name in sources if name in there[of])
+        for (field, key), sources in KUEUES_OF_PODS.items()
+        if key not in there[field] and any(name in there[of] for of, name in sources)
+    }
 
 
 def selection(kind: JobKind, honoured: QueueLabels) -> Mapping[str, str]:

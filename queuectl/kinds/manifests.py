@@ -25,6 +25,7 @@ from queuectl.kinds.gate_rules import (
     ended,
     entries,
     fixed,
+    given_by_kueue,
     groups_of_user,
     kept,
     listed,
@@ -39,7 +40,7 @@ from queuectl.kinds.gate_rules import (
     templates,
 )
 from queuectl.kinds.jobs import JobKind
-from queuectl.kinds.labels import KUEUE_MARKS
+from queuectl.kinds.labels import KUEUE_MARKS, KUEUE_QUEUE_LABEL, OWN, QueueLabels
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import POD_LABELS
 
@@ -63,13 +64,27 @@ _MAKE_PODS: Final = {
     "apps/v1/StatefulSet": ("apps", "statefulsets"),
 }
 """Whose templates of pods are checked."""
+_QUEUED_PODS: Final[tuple[Mapping[str, str], ...]] = (
+    {"webhook_of_pods": "pods", "queued_pods": "- key: queuectl.dev/queue-name\n  operator: Exists"},
+    {
+        "webhook_of_pods": "pods-of-kueue",
+        "queued_pods": "- key: kueue.x-k8s.io/queue-name\n  operator: Exists\n"
+        "- key: queuectl.dev/queue-name\n  operator: DoesNotExist",
+    },
+)
+"""The webhook of pods by the label that queues them, ours and Kueue's: a selector has no "or"."""
 _HEAD: Final = "# Made from the registry of kinds by `make manifests`: change queuectl/kinds/templates/{}.\n"
 
 
-def manifests(kinds: KindRegistry) -> dict[str, str]:
-    """The text of each file, by its path below `manifests`."""
+def manifests(kinds: KindRegistry, honoured: QueueLabels = OWN) -> dict[str, str]:
+    """The text of each file, by its path below `manifests`.
+
+    `honoured`: for pods. Kueue's labels of other kinds count by the patches of manifests/kueue-labels.
+    """
     suspended = tuple(row for row in kinds.rows if not row.scheduling_gate)
     values, pods_queue = _values(suspended), suspended != kinds.rows
+    labels = _QUEUED_PODS if KUEUE_QUEUE_LABEL in honoured.queue else _QUEUED_PODS[:1]
+    values["of_kueue"] = "(true)" if labels == _QUEUED_PODS[:1] else ""
     made: dict[str, str] = {}
     for path in sorted(TEMPLATES.rglob("*.yaml"), key=lambda path: (path.name.endswith(_OF_PODS), path)):
         name = path.relative_to(TEMPLATES).as_posix()
@@ -78,7 +93,9 @@ def manifests(kinds: KindRegistry) -> dict[str, str]:
         elif not name.endswith(_OF_PODS) and name != KIND_POLICY:
             made[name] = _made(name, values)
         elif name.endswith(_OF_PODS) and pods_queue:
-            made[f"{name.removesuffix(_OF_PODS)}.yaml"] += _filled(path.read_text(), values)
+            text = path.read_text()
+            for chosen in labels if "@{queued_pods}" in text else ({},):
+                made[f"{name.removesuffix(_OF_PODS)}.yaml"] += _filled(text, {**values, **chosen})
     folder = KIND_POLICY.rpartition("/")[0]
     of_kinds = {
         f"{folder}/{file_name(rows[0])}": _made(KIND_POLICY, _of_kind(rows) | _by_owner(suspended))
@@ -165,6 +182,8 @@ def _values(rows: tuple[JobKind, ...]) -> dict[str, str]:
         "marks_of_kueue": _expression(str(sorted(KUEUE_MARKS))),
         "submitter_applied": _expression(submitter_applied()),
         "groups_of_user": _expression(groups_of_user()),
+        "labels_of_kueue": _expression(given_by_kueue("labels")),
+        "annotations_of_kueue": _expression(given_by_kueue("annotations")),
         **_by_owner(rows),
     }
 

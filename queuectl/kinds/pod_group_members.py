@@ -20,6 +20,7 @@ from queuectl.kinds.leader_worker_set import INDEX_LABEL, NAME_LABEL, TOPOLOGY_A
 from queuectl.kinds.node_constraints import NodeConstraints, read_constraints
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
+    GROUP_INDEX,
     GROUP_LABEL,
     GROUP_SIZE,
     STOPPED_ANNOTATION,
@@ -36,7 +37,7 @@ _NAMED: Final = 10
 """Pods that a message names."""
 _INDEX_LABELS: Final = (
     INDEX_LABEL,
-    "queuectl.dev/pod-group-pod-index",
+    GROUP_INDEX,
     "batch.kubernetes.io/job-completion-index",
     "apps.kubernetes.io/pod-index",
 )

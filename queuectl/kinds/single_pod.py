@@ -11,6 +11,7 @@ from typing import Final
 from queuectl.core.model.workload import Effect, WorkloadOutcome
 from queuectl.kinds.jobs import Ending, JobKind, Sign, Status, SuspensionSeen, conditions, value_at
 from queuectl.kinds.json_fields import BadField, Json, mapping
+from queuectl.kinds.labels import given_by_kueue
 from queuectl.kinds.leader_worker_set import group_of
 from queuectl.kinds.owners import controller
 from queuectl.kinds.podsets import STEERED, Computed, Operation, Own, Path, Pods
@@ -74,22 +75,23 @@ def _status(obj: Json) -> Status:
 
 
 def gate_operations(obj: Json) -> list[Operation]:
-    """What a webhook adds to a pod that is created: the scheduling gate, the label, and to one of a
-    LeaderWorkerSet its group. Raises BadField.
+    """What a webhook adds to a pod that is created: the scheduling gate, the label, what Kueue's names give
+    it, and to one of a LeaderWorkerSet its group. Raises BadField.
 
     Nothing to one that is bound already: the API server accepts no gate on it.
     """
     spec, metadata = mapping(obj, "spec", ""), mapping(obj, "metadata", "")
     if spec.get("nodeName"):
         return []
-    patch = []
+    kueues = given_by_kueue(metadata)
+    patch = [add(("metadata", *key), value) for key, value in kueues.items()]
     if not POD.suspended(obj):
         gate = {"name": SCHEDULING_GATE}
         patch.append(add((*_GATES, "-"), gate) if spec.get("schedulingGates") else add(_GATES, [gate]))
     if mapping(metadata, "labels", "metadata").get(GATED_LABEL) != "true":
         patch.append(add(("metadata", "labels", GATED_LABEL), "true"))
     group = group_of(metadata)
-    if group is not None and GROUP_LABEL not in metadata["labels"]:
+    if group is not None and not (GROUP_LABEL in metadata["labels"] or ("labels", GROUP_LABEL) in kueues):
         patch.append(add(("metadata", "labels", GROUP_LABEL), group[0]))
         patch.append(add(("metadata", "annotations", GROUP_SIZE), group[1]))
     return patch

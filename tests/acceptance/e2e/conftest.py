@@ -126,8 +126,15 @@ async def _define(api: Client, definition: Json) -> None:
 
 
 async def _gate_pods(site: Site, api: Client, config: Path) -> None:
-    """Install the gate that `queuectl manifests` writes for a configuration that names pods."""
-    made = await site.queuectl("manifests", "--config", str(config), "--component", "mutating")
+    """Install the gate that `queuectl manifests` writes for a configuration that names pods.
+
+    Kueue's names of pods count too. The controller, which does not read them, has no such setting: it would
+    want the gate before it starts.
+    """
+    compatible = config.with_name("gate.yaml")
+    settings = {"kinds": ["Pod"], "compatibility": {"kueueLabels": True}}
+    compatible.write_text(yaml.safe_dump(settings))
+    made = await site.queuectl("manifests", "--config", str(compatible), "--component", "mutating")
     assert made.code == 0, made.err
     await Installer(api).apply(yaml.load_all(made.out, yaml.CSafeLoader))
 

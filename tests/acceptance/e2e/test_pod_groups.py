@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -170,6 +171,34 @@ async def test_a_group_whose_pods_differ_says_which_and_how(world: World) -> Non
     await _member(world, "mixed", 1, size=3)
     reason = await world.reason_is("mixed", "Misconfigured", "PodGroup")
     assert "pod mixed-1: metadata.annotations[queuectl.dev/pod-group-total-count]" in reason["message"]
+
+
+async def test_a_group_by_kueues_names_waits_for_its_pods_starts_as_a_whole_and_is_explained(
+    world: World,
+) -> None:
+    """As the gate makes it of them: the controller reads queuectl's names alone."""
+    for number in range(3):
+        metadata = (body := _body("kueues", number, size=3))["metadata"]
+        metadata["labels"]["queuectl.dev/pod-group-pod-index"] = str(number)
+        for field in ("labels", "annotations"):
+            metadata[field] = {
+                re.sub("^queuectl.dev/", "kueue.x-k8s.io/", key): value
+                for key, value in metadata[field].items()
+            }
+        await test_single_pods._created(world, body)
+        if number == 1:
+            text = "2 of 3 pods of the group exist (kueues-0, kueues-1): kueues-2 is missing"
+
+            async def counted(text: str = text) -> bool:
+                reason = await world.reason_is("kueues", "PendingEvaluation", "PodGroup")
+                return text in reason["message"]
+
+            await eventually(text, counted)
+            explained = await world.site.queuectl("explain", "pod/kueues-1", "-n", world.namespace)
+            assert text in explained.out, explained.err
+            assert len(_gated(await _members(world, "kueues"))) == 2
+    await _run(world, "kueues", 3)
+    assert await _listed(world) == [("PodGroup", "kueues", "Admitted")]
 
 
 async def test_the_group_of_the_page_on_serving_runs(world: World) -> None:

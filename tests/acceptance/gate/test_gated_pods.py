@@ -1,4 +1,4 @@
-"""The gate of pods that queue by themselves, with the manifests of `kinds: [Pod]`."""
+"""The gate of pods that queue by themselves, with the manifests of `kinds: [Pod]` and Kueue's labels."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ async def site(
 ) -> AsyncIterator[Site]:
     """With mutating policies, and on the emulated older release the webhook."""
     folder = tmp_path_factory.mktemp("pods")
-    (folder / "queuectl.yaml").write_text(yaml.safe_dump({"kinds": ["Pod"]}))
+    settings = {"kinds": ["Pod"], "compatibility": {"kueueLabels": True}}
+    (folder / "queuectl.yaml").write_text(yaml.safe_dump(settings))
     shutil.copytree(MANIFESTS, folder / "manifests")
     command = ["manifests", "--config", str(folder / "queuectl.yaml"), str(folder / "manifests")]
     written = CliRunner().invoke(main, command)
@@ -513,6 +514,9 @@ async def test_a_pod_names_a_restricted_class_or_queue_only_by_a_user_that_may_u
             return REFUSALS[label] in await tried(create)
 
         await eventually(refused, REFUSALS[label], IN_FORCE_SECONDS)
+        kueues = {label.replace("queuectl.dev/", K): name}
+        body = pod("names-it", gated=False, labels=OF_KUEUE | kueues, queue=None)
+        assert REFUSALS[label] in await tried(site.tenant.request("POST", PODS, body))
         waits = f"waits-for-{name}"
         await created(site, waits)
         patch: Json = {"metadata": {"labels": {label: name}}}
@@ -648,6 +652,145 @@ async def test_a_pod_of_a_group_that_grows_while_it_waits_is_not_started(
     assert gated(await _get(site, "growing-0"))
 
 
+K = "kueue.x-k8s.io/"
+INDEX = "queuectl.dev/pod-group-pod-index"
+PRIORITY = "queuectl.dev/priority-class"
+OF_KUEUE = {f"{K}queue-name": "main"}
+LWS = "leaderworkerset.sigs.k8s.io/"
+NAMED_BY_KUEUE: dict[str, tuple[Json, Json, Json]] = {
+    "alone": (OF_KUEUE | {f"{K}priority-class": "low"}, {}, {QUEUE: "main", PRIORITY: "low"}),
+    "in a group": (
+        OF_KUEUE | {f"{K}pod-group-name": "g", f"{K}pod-group-pod-index": "1"},
+        {f"{K}pod-group-total-count": "2"},
+        {QUEUE: "main", GROUP: "g", INDEX: "1", SIZE: "2"},
+    ),
+    "in the group of an annotation": (
+        OF_KUEUE | {f"{K}pod-group-name": "g"},
+        {f"{K}pod-group-name": "first", f"{K}pod-group-total-count": "2"},
+        {QUEUE: "main", GROUP: "first", SIZE: "2"},
+    ),
+    "beside keys of ours": (
+        OF_KUEUE | {f"{K}priority-class": "low", f"{K}pod-group-name": "g", PRIORITY: "high", GROUP: "ours"},
+        {f"{K}pod-group-total-count": "2", SIZE: "3"},
+        {QUEUE: "main", PRIORITY: "high", GROUP: "ours", SIZE: "3"},
+    ),
+    "beside our queue": (
+        OF_KUEUE | {f"{K}priority-class": "low", f"{K}pod-group-name": "g", QUEUE: "other"},
+        {f"{K}pod-group-total-count": "2"},
+        {QUEUE: "other"},
+    ),
+    "of a LeaderWorkerSet": (
+        OF_KUEUE | {f"{LWS}name": "server"},
+        {f"{LWS}size": "4", f"{LWS}leader-name": "server-1"},
+        {QUEUE: "main", GROUP: "server-1", SIZE: "4"},
+    ),
+    "of a LeaderWorkerSet, in a group": (
+        OF_KUEUE | {f"{LWS}name": "server", f"{K}pod-group-name": "g"},
+        {f"{LWS}size": "4", f"{LWS}leader-name": "server-1", f"{K}pod-group-total-count": "2"},
+        {QUEUE: "main", GROUP: "g", SIZE: "2"},
+    ),
+}
+
+
+async def test_at_creation_kueues_names_become_those_of_queuectl(site: Site) -> None:
+    for number, (what, (labels, notes, ours)) in enumerate(NAMED_BY_KUEUE.items()):
+        body = pod(f"of-kueue-{number}", queue=None, gated=False, labels=labels, annotations=notes)
+        made = await site.tenant.request("POST", PODS, body)
+        metadata = made["metadata"]
+        # Kueue's stay as they are.
+        assert labels.items() <= metadata["labels"].items(), what
+        assert notes.items() <= metadata["annotations"].items(), what
+        found = metadata["labels"] | metadata["annotations"]
+        assert {key: found[key] for key in (QUEUE, PRIORITY, GROUP, INDEX, SIZE) if key in found} == ours, (
+            what
+        )
+        assert gated(made), what
+        assert (found[GATED], found[SUBMITTER]) == ("true", "tenant"), what
+
+
+async def test_later_kueues_names_on_a_pod_have_no_effect(site: Site) -> None:
+    labels, notes, ours = NAMED_BY_KUEUE["in a group"]
+    body = pod("of-kueue", queue=None, gated=False, labels=labels, annotations=notes)
+    await site.tenant.request("POST", PODS, body)
+    moved: Json = {
+        "labels": {f"{K}queue-name": "other", f"{K}pod-group-name": "other"},
+        "annotations": {f"{K}pod-group-total-count": "1"},
+    }
+    for part in ("", "status"):
+        await _patch(site.tenant, "of-kueue", {"metadata": moved}, part=part)
+        for field, key in (("labels", QUEUE), ("labels", GROUP), ("annotations", SIZE)):
+            gone: Json = {"metadata": {field: {key: None}}}
+            assert "queuectl-gated-pods" in await tried(_patch(site.tenant, "of-kueue", gone, part=part))
+    now = await _get(site, "of-kueue")
+    found = now["metadata"]["labels"] | now["metadata"]["annotations"]
+    assert ours.items() <= found.items()
+    assert gated(now)
+    # Nor does it queue a pod that was created without a queue.
+    await site.tenant.request("POST", PODS, pod("free", queue=None, gated=False))
+    now = await _patch(site.tenant, "free", {"metadata": {"labels": OF_KUEUE}})
+    assert now["metadata"]["labels"].keys().isdisjoint({QUEUE, GATED})
+
+
+async def test_a_pod_that_kueues_label_queues_is_refused_as_with_ours(site: Site) -> None:
+    """What stands in for our label opens no way round the gate."""
+    forged: dict[str, Json] = {
+        "a node": {"node": "n"},
+        "a DaemonSet": {"owner": DAEMON},
+        "the label of a workload": {"labels": {WORKLOAD: "other"}},
+        "an empty queue": {"labels": {f"{K}queue-name": ""}},
+        "an admission": {"annotations": {ADMISSION: "{}"}},
+        "a bypass": {"annotations": {REASON: "now"}},
+        "another user": {"annotations": {USER_ANNOTATION: "admin"}},
+        "a group without a size": {"labels": {f"{K}pod-group-name": "g"}},
+        "a group of no pods": {
+            "labels": {f"{K}pod-group-name": "g"},
+            "annotations": {f"{K}pod-group-total-count": "0"},
+        },
+    }
+    for what, how in forged.items():
+        labels = OF_KUEUE | how.get("labels", {})
+        body = pod("forged", queue=None, gated=False, **(how | {"labels": labels}))
+        refusal = await tried(site.tenant.request("POST", PODS, body))
+        assert any(policy in refusal for policy in OURS), what
+    notes = {f"{K}pod-group-name": "no label", f"{K}pod-group-total-count": "2"}
+    body = pod("forged", queue=None, gated=False, labels=OF_KUEUE, annotations=notes)
+    with pytest.raises(ApiError, match='Invalid value: "no label"'):  # an annotation may hold more
+        await site.tenant.request("POST", PODS, body)
+
+
+async def _command_of_page(name: str, start: str, site: Site, assets: Path) -> None:
+    """Run the command of a page of docs that changes pods."""
+    page = (Path(__file__).parents[3] / "docs" / name).read_text()
+    (command,) = re.findall(rf"^ *```\n( *{start} .*?)^ *```$", page, re.MULTILINE | re.DOTALL)
+    environment = {
+        "PATH": f"{assets}:{os.environ['PATH']}",
+        "HOME": str(site.plane.folder),  # kubectl keeps a cache
+        "KUBECONFIG": str(site.plane.folder / "kubeconfig"),
+    }
+    process = await asyncio.create_subprocess_exec(
+        "bash", "-c", command.replace("NAMESPACE", NAMESPACE), env=environment
+    )
+    await process.wait()
+
+
+async def test_the_command_of_the_page_takes_kueues_finalizer_off_its_pods(site: Site, assets: Path) -> None:
+    body = pod("was-kueues", queue=None, gated=False, labels={f"{K}managed": "true"})
+    body["metadata"]["finalizers"] = [f"{K}managed", "example.com/other"]
+    await site.tenant.request("POST", PODS, body)
+    await _command_of_page("from-kueue.md", "kubectl patch -n", site, assets)
+    assert (await _get(site, "was-kueues"))["metadata"]["finalizers"] == ["example.com/other"]
+
+
+async def test_kueues_names_on_what_does_not_queue_by_itself_do_nothing(site: Site) -> None:
+    child = pod("child-of-kueue", queue=None, gated=False, labels=OF_KUEUE, owner=FORGED_OWNER)
+    grouped = pod("group-alone", queue=None, gated=False, labels={f"{K}pod-group-name": "g"})
+    # The cluster admin has the rights of a Job controller.
+    for client, body in ((site.admin, child), (site.tenant, grouped)):
+        made = await client.request("POST", PODS, body, query={"dryRun": "All"})
+        assert not gated(made)
+        assert made["metadata"]["labels"].keys().isdisjoint({QUEUE, GATED, GROUP})
+
+
 @MUTATING
 async def test_pods_of_a_deployment_are_of_the_user_that_wrote_its_template(site: Site) -> None:
     apps = f"/apis/apps/v1/namespaces/{NAMESPACE}"
@@ -705,7 +848,11 @@ async def test_without_mutating_policies_the_refusal_says_what_to_write(site: Si
 
     async def refused() -> bool:
         plain = pod("plain", gated=False)
-        return words in await tried(site.tenant.request("POST", PODS, plain, query={"dryRun": "All"}))
+        of_kueue = pod("plain", queue=None, gated=False, labels=OF_KUEUE)
+        tries = [
+            site.tenant.request("POST", PODS, body, query={"dryRun": "All"}) for body in (plain, of_kueue)
+        ]
+        return all([words in await tried(one) for one in tries])
 
     await eventually(refused, words, IN_FORCE_SECONDS)
     body = pod("gated-by-its-user")
@@ -731,16 +878,9 @@ async def test_gated_pods_stay_gated_after_an_uninstall_and_the_command_of_the_p
         code, output = await site.kubectl("delete", kind, "--all")
         assert code == 0, output
     assert all([gated(await _get(site, name)) for name in ("left-1", "left-2")])
-    page = (Path(__file__).parents[3] / "docs" / "serving.md").read_text()
-    (command,) = re.findall(r"^```\n(kubectl get pods -A .*?)^```$", page, re.MULTILINE | re.DOTALL)
-    environment = {
-        "PATH": f"{assets}:{os.environ['PATH']}",
-        "KUBECONFIG": str(site.plane.folder / "kubeconfig"),
-    }
 
     async def freed() -> bool:  # policies stay in force for a moment
-        process = await asyncio.create_subprocess_exec("bash", "-c", command, env=environment)
-        await process.wait()
+        await _command_of_page("serving.md", "kubectl get pods -A", site, assets)
         return not any([gated(await _get(site, name)) for name in ("left-1", "left-2")])
 
     await eventually(freed, "no pod that queued has a gate", IN_FORCE_SECONDS)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from queuectl.cli.commands import main
 from queuectl.kinds.gate import GATE_LABEL, expected
 from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kube.kueue import LEASE
@@ -106,7 +108,10 @@ async def test_the_kustomization_of_the_docs_builds(tmp_path: Path, beside: str)
     page = (MANIFESTS.parent / "docs" / "from-kueue.md").read_text()
     (text,) = re.findall(r"^```yaml\n(# kustomization.yaml.*?)^```$", page, re.MULTILINE | re.DOTALL)
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    (tmp_path / "config.yaml").write_text("compatibility: {kueueLabels: true}\n")
+    config = tmp_path / "config.yaml"
+    config.write_text("compatibility: {kueueLabels: true}\nkinds: [Pod]\n")
+    command = ["manifests", "--config", str(config), str(tmp_path / "manifests")]
+    assert CliRunner().invoke(main, command).exit_code == 0
     (tmp_path / "kustomization.yaml").write_text(text.replace("manifests/mutating", f"manifests/{beside}"))
     process = await asyncio.create_subprocess_exec(
         *(str(assets / "kubectl"), "kustomize", str(tmp_path)),
@@ -121,13 +126,16 @@ async def test_the_kustomization_of_the_docs_builds(tmp_path: Path, beside: str)
         for item in yaml.load_all(out, yaml.CSafeLoader)
         if item
     }
-    plain = [item for name in ("gate", beside) for item in documents(MANIFESTS / name)]
+    folders = [tmp_path / "manifests" / name for name in ("gate", beside)]
+    plain = [item for folder in folders for item in documents(folder)]
     for item in changed(plain):
         if item["metadata"]["name"] not in OTHERS and item["kind"].endswith(
             ("Policy", "WebhookConfiguration")
         ):
             assert built[item["kind"], item["metadata"]["name"]] == item
-    (config,) = [
+    of_pods = "queuectl-gate-pods-of-kueue" if beside == "mutating" else "queuectl-ungated-pods-of-kueue"
+    assert of_pods in {name for _, name in built}
+    (stored,) = [
         item["data"] for (kind, name), item in built.items() if name.startswith("queuectl-controller-config")
     ]
-    assert "kueueLabels" in config["config.yaml"]
+    assert "kueueLabels" in stored["config.yaml"]

@@ -17,6 +17,16 @@ def test_the_manifests_that_depend_on_kinds_are_printed_without_the_optional_one
     assert _printed(more) == _objects("gate/", "kueue-labels/", "mutating/", "rbac/")
 
 
+def test_the_manifests_honour_kueues_names_of_pods_as_the_configuration_says(
+    run: Run, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"kinds": ["Pod"], "compatibility": {"kueueLabels": True}}))
+    made = run("manifests", "--config", str(config), "--component", "mutating").stdout
+    names = [name for _, name in _printed(made) if name.endswith("-pods-of-kueue")]
+    assert names == ["queuectl-ungated-pods-of-kueue", "queuectl-gate-pods-of-kueue"]
+
+
 def test_the_manifests_are_written_below_a_folder(run: Run, tmp_path: Path) -> None:
     assert run("manifests", str(tmp_path / "out")).exit_code == 0
     written = {

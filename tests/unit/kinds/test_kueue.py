@@ -257,7 +257,8 @@ def test_every_mark_that_queuectl_has_is_carried_over() -> None:
         f"kueue.x-k8s.io/{name}": "3" for name in ("job-min-parallelism", "job-completions-equal-parallelism")
     }
     labels = {
-        f"kueue.x-k8s.io/{name}": "3" for name in ("queue-name", "priority-class", "max-exec-time-seconds")
+        f"kueue.x-k8s.io/{name}": "3"
+        for name in ("queue-name", "priority-class", "max-exec-time-seconds", "pod-group-pod-index")
     }
     metadata = {"name": "a", "annotations": marks, "labels": labels}
     found = imported({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata})
@@ -272,6 +273,7 @@ def test_every_mark_that_queuectl_has_is_carried_over() -> None:
             "queuectl.dev/queue-name": "3",
             "queuectl.dev/priority-class": "3",
             "queuectl.dev/max-exec-time-seconds": "3",
+            "queuectl.dev/pod-group-pod-index": "3",
         },
     }
 

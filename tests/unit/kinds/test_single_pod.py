@@ -15,6 +15,7 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Effect, Eviction, Verb, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
+from queuectl.kinds.gate import BINDING, expected
 from queuectl.kinds.labels import KUEUES_TOO, OWN, selection
 from queuectl.kinds.manifests import manifests
 from queuectl.kinds.pods import pod_event
@@ -232,6 +233,34 @@ def test_the_webhook_makes_leader_and_workers_of_a_leader_worker_set_a_group() -
         ("/metadata/labels/queuectl.dev~1pod-group-name", "server-0"),
         ("/metadata/annotations/queuectl.dev~1pod-group-total-count", "3"),
     ]
+
+
+def test_the_webhook_gives_a_pod_that_kueues_label_queues_the_keys_that_queuectl_reads() -> None:
+    """As the mutating policy: tests/acceptance/gate/test_gated_pods.py has all cases, on real API servers."""
+    k = "kueue.x-k8s.io/"
+    labels = {f"{k}queue-name": "main", f"{k}pod-group-name": "g", f"{k}pod-group-pod-index": "0"}
+    annotations = {f"{k}pod-group-total-count": "2"}
+    made = pod(gates=(), labels=labels, annotations=annotations)
+    added = {one["path"].replace("~1", "/"): one["value"] for one in gate_operations(made)}
+    assert added.pop("/spec/schedulingGates") == [OURS]
+    assert added == {
+        "/metadata/labels/queuectl.dev/queue-name": "main",
+        "/metadata/labels/queuectl.dev/pod-group-name": "g",
+        "/metadata/labels/queuectl.dev/pod-group-pod-index": "0",
+        "/metadata/annotations/queuectl.dev/pod-group-total-count": "2",
+        "/metadata/labels/queuectl.dev/gated": "true",
+    }
+    made["metadata"]["labels"]["queuectl.dev/queue-name"] = "ours"
+    assert [one["path"] for one in gate_operations(made)][1:] == ["/metadata/labels/queuectl.dev~1gated"]
+
+
+def test_manifests_read_kueues_names_of_pods_only_where_both_settings_are_on() -> None:
+    assert manifests(BUILT_IN, KUEUES_TOO) == manifests(BUILT_IN)
+    ours, both = manifests(KINDS), manifests(KINDS, KUEUES_TOO)
+    changed = {name for name in ours if ours[name] != both[name]}
+    assert changed == {"gate/pods.yaml", "mutating/suspend.yaml", "webhook/configuration.yaml"}
+    more = expected(KINDS, KUEUES_TOO).keys() - expected(KINDS, OWN).keys()
+    assert more == {(BINDING, "queuectl-ungated-pods-of-kueue")}
 
 
 def test_manifests_have_rules_for_pods_only_where_pods_queue() -> None:
