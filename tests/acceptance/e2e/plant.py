@@ -55,13 +55,16 @@ class Plant(Site):
         lease: str | None = None,
         kubeconfig: Path | None = None,
         listen: str = "127.0.0.1:0",
+        more: str = "",
     ) -> ChildProcess:
-        """Start a controller; it does not lead yet. `kubeconfig`: with a context `controller`."""
+        """Start a controller; it does not lead yet.
+
+        `kubeconfig`: with a context `controller`; `more`: lines of its configuration.
+        """
         settings = f"listen: '{listen}', verifySeconds: 2, localQueueMetrics: true"
         settings += f", lease: {lease}" if lease else ""
-        return await self._command(
-            name, "controller", f"controller: {{{settings}}}", "controller", kubeconfig
-        )
+        config = f"controller: {{{settings}}}\n{more}"
+        return await self._command(name, "controller", config, "controller", kubeconfig)
 
     async def begin_rest(self, api: Client) -> None:
         """Start REST and wait until it answers; before a controller has led it has nothing to serve."""

@@ -38,12 +38,17 @@ async def _members(world: World, group: str) -> list[Json]:
     return items
 
 
-async def _run(world: World, group: str, count: int) -> list[Json]:
+async def _running(world: World, group: str, count: int) -> list[Json]:
     async def look() -> list[Json] | None:
         running = [one for one in await _members(world, group) if one["status"].get("phase") == "Running"]
         return running if len(running) == count else None
 
     found: list[Json] = await eventually(f"{count} pods of {group} run", look)
+    return found
+
+
+async def _run(world: World, group: str, count: int) -> list[Json]:
+    found = await _running(world, group, count)
     await world.admitted(group, "PodGroup")
     return found
 
