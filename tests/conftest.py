@@ -25,6 +25,7 @@ from tests.spread import (
     tiers,
     workers,
 )
+from tests.unit.core import profiles
 
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
 _FIGURE = "figure"
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.addinivalue_line("markers", f"{ACCEPTANCE}: run by `make test-acceptance` only")
     config.addinivalue_line("markers", f"{LAW}: run by `make test-acceptance` once more, with more examples")
+    profiles.load()
     config.stash[_BEGUN] = monotonic(), busy()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.conftest import NO_SKIPS
 from tests.spread import group, import_in_turn, workers
@@ -25,6 +26,11 @@ def test_tells_its_process(figures, site, number):
 def test_needs_what_is_missing():
     pytest.skip("KUBEBUILDER_ASSETS is not set: not tried")
 """
+
+
+def test_property_tests_of_all_files_have_a_profile_without_a_deadline() -> None:
+    assert settings().deadline is None
+    assert settings().derandomize or os.environ["HYPOTHESIS_PROFILE"] == "long"
 
 
 def test_half_as_many_more_processes_than_cores_run() -> None:

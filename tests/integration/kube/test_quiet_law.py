@@ -27,8 +27,6 @@ from tests.integration.kube.holding import Holding, holding
 from tests.integration.kube.sites import AT, NAMESPACE, Site, effect, in_process, job, jobs
 from tests.unit.core import profiles
 
-profiles.load()
-
 PODS = api_path("", "v1", "pods", NAMESPACE)
 ACTIONS = (
     "start",

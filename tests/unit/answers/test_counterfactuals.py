@@ -65,8 +65,6 @@ from tests.unit.core.actions import on_quota, play
 from tests.unit.core.driver import Driver, wait_for
 from tests.unit.core.features.budgets.test_laws import with_budgets
 
-profiles.load()
-
 T = TypeVar("T")
 SEEN: Counter[ChangeKind] = Counter()
 

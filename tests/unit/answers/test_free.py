@@ -26,8 +26,6 @@ from tests.unit.answers.committed import Committed
 from tests.unit.core import profiles
 from tests.unit.core.node_worlds import node
 
-profiles.load()
-
 FLAVORS = ("a", "b")
 QUEUES = ("q0", "q1", "q2")
 OF_A, OF_B = ({"kind": name} for name in FLAVORS)

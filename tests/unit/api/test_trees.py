@@ -12,9 +12,7 @@ from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ConfigKey
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.tree import QuotaTree
-from tests.unit.core import profiles
 
-profiles.load()
 GPU = FlavorResource("a100", "nvidia.com/gpu")
 COHORTS = ("a", "b", "c", "d")
 LIMITS = st.none() | st.integers(0, 4)

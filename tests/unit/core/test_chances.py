@@ -28,8 +28,6 @@ from tests.unit.core.laws import what_could_not_have_enough_is_refused
 from tests.unit.core.room import PATIENT, RECLAIMS, PreemptionWorld, evicted
 from tests.unit.core.trees import Dice, Setup, random_setup
 
-profiles.load()
-
 
 def contended_setup(dice: Dice) -> Setup:
     """Queues that all preempt, in trees without fair sharing."""

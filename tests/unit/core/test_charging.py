@@ -29,9 +29,6 @@ from tests.builders import (
     queue,
     workload,
 )
-from tests.unit.core import profiles
-
-profiles.load()
 
 LQ = local_queue("lq", "cq")
 SLICE, SEVENTHS, MEMORY = "nvidia.com/mig-1g.5gb", "example.com/gpu-sevenths", "example.com/gpu-memory"

@@ -25,8 +25,6 @@ from tests.unit.core.driver import Driver
 from tests.unit.core.node_worlds import NodeWorld, gang, node
 from tests.unit.core.trees import Dice
 
-profiles.load()
-
 
 @profiles.sequences(150)
 @given(SETUP, JOBS, SCRIPT, JOBS)

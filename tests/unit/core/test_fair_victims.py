@@ -26,7 +26,6 @@ from queuectl.core.model.workload import Assignment, Attempt, AttemptState, Obje
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot
 from queuectl.core.quota.tree import QuotaTree
-from tests.unit.core import profiles
 from tests.unit.core.sharing import (
     NAMES,
     QUEUES,
@@ -39,8 +38,6 @@ from tests.unit.core.sharing import (
     usages,
 )
 from tests.unit.core.slow_search import Slow
-
-profiles.load()
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 GPU = "x/gpu"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from queuectl.core.model.workload import Place
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from tests.unit.core import profiles
 from tests.unit.core.sharing import (
     QUEUES,
     REQUEST,
@@ -26,8 +25,6 @@ from tests.unit.core.sharing import (
     tree_of,
     usages,
 )
-
-profiles.load()
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 GPU = "x/gpu"

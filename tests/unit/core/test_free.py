@@ -11,9 +11,6 @@ from queuectl.core.model.policy import ClusterQueue, Cohort, FlavorQuotas, Resou
 from queuectl.core.model.resources import FlavorResource
 from tests.builders import ALL_NAMESPACES, GPU, World, admitted, flavor, local_queue, workload
 from tests.doubles import engine_state
-from tests.unit.core import profiles
-
-profiles.load()
 
 CELL = FlavorResource("a", GPU)
 AMOUNT = st.integers(0, 9)

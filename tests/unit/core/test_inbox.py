@@ -35,8 +35,6 @@ from tests.unit.core.actions import JOBS, SCRIPT, SETUP, any_job, on_quota, play
 from tests.unit.core.driver import Action, Driver
 from tests.unit.core.trees import Dice
 
-profiles.load()
-
 HAPPENS = st.lists(st.binary(min_size=28, max_size=28), min_size=1, max_size=30)
 A = WorkloadId("uid-a")
 

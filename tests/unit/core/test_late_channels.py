@@ -10,8 +10,6 @@ from tests.unit.core.driver import Driver
 from tests.unit.core.late_channels import LATE, begin, some_of
 from tests.unit.core.trees import Dice
 
-profiles.load()
-
 DATA = st.binary(min_size=48, max_size=48)
 CHECKED = (
     laws.a_reason_is_recorded_once,

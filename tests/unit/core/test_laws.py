@@ -47,8 +47,6 @@ from tests.unit.core.driver import Driver
 from tests.unit.core.plans import Law, meaning, moves
 from tests.unit.core.trees import Dice, Setup, setup_on_nodes
 
-profiles.load()
-
 
 def unguarded(data: bytes, *laws: Law) -> Driver:
     """Return a driver with the rules of preemption alone, without P11."""

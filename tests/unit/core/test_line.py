@@ -30,8 +30,6 @@ from tests.unit.core import profiles
 from tests.unit.core.driver import Driver, wait_for
 from tests.unit.core.trees import Setup
 
-profiles.load()
-
 LOCALS = ("a", "b", "c")
 JOBS = st.lists(
     st.tuples(st.sampled_from(LOCALS), st.integers(0, 3), st.sampled_from([None, "low", "high"])),

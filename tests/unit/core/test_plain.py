@@ -22,9 +22,6 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.workload import PodSet
 from queuectl.core.quota.tree import QuotaTree
-from tests.unit.core import profiles
-
-profiles.load()
 
 few = st.integers(0, 4)
 limit = st.none() | few

@@ -13,9 +13,6 @@ from queuectl.core.model.events import EffectSettled, PodsCounted, Result
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import PodCount, WorkloadId
 from tests.builders import GPU, World, admitted, local_queue, observed, pod_set, queue, workload
-from tests.unit.core import profiles
-
-profiles.load()
 
 ID = WorkloadId("uid-a")
 

@@ -19,9 +19,6 @@ from queuectl.core.model.resources import (
     format_amount,
     parse_quantity,
 )
-from tests.unit.core import profiles
-
-profiles.load()
 
 SUFFIXES = {
     "": Fraction(1),

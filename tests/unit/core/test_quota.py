@@ -20,9 +20,6 @@ from queuectl.core.model.policy import (
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
-from tests.unit.core import profiles
-
-profiles.load()
 
 CELLS = (FlavorResource("a", "gpu"), FlavorResource("b", "gpu"))
 AMOUNT = st.integers(0, 9)

@@ -23,9 +23,6 @@ from queuectl.core.model.reasons import (
     RejectedCandidate,
 )
 from queuectl.core.model.resources import format_amount
-from tests.unit.core import profiles
-
-profiles.load()
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "scheduling.md"
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -12,9 +12,6 @@ from queuectl.core.model.policy import QueueingStrategy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import WorkloadId
 from tests.builders import GPU, World, admitted, local_queue, observed, pod_set, queue, workload
-from tests.unit.core import profiles
-
-profiles.load()
 
 HOLDER = WorkloadId("uid-holder")
 FIFOS = [QueueingStrategy.BEST_EFFORT_FIFO, QueueingStrategy.STRICT_FIFO]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from queuectl.core.model.policy import ResourceQuota
 from queuectl.core.quota.shares import Share, dominant_share
 from queuectl.core.quota.tree import QuotaTree
-from tests.unit.core import profiles
 from tests.unit.core.sharing import (
     QUEUES,
     QUOTAS,
@@ -26,8 +25,6 @@ from tests.unit.core.sharing import (
     slow_share,
     tree_of,
 )
-
-profiles.load()
 
 
 def share(tree: QuotaTree, name: str) -> Share:

@@ -11,9 +11,6 @@ from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.queues.pending import PendingQueue
-from tests.unit.core import profiles
-
-profiles.load()
 
 CELL = FlavorResource("a100", "gpu")
 LACKS = Reason(code=Code.WAITING_FOR_QUOTA, flavor=CELL.flavor, resource=CELL.resource, requested=1)

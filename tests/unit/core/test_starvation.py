@@ -19,8 +19,6 @@ from tests.unit.core import profiles
 from tests.unit.core.driver import Driver
 from tests.unit.core.late_channels import LATE
 
-profiles.load()
-
 BUDGET = st.integers(1, 40)
 RUNNING = 24
 HUGE = 10_000

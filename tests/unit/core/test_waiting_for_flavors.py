@@ -19,9 +19,6 @@ from tests.unit.core.actions import CYCLES, JOBS, ON_QUOTA, SCRIPT, SETUP, play
 from tests.unit.core.driver import Driver
 from tests.unit.core.trees import Dice, Setup, random_setup
 
-profiles.load()
-
-
 MIXED = tuple(
     bytes.fromhex(f"{choices:0<72}")
     for choices in (

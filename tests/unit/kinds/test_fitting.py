@@ -12,9 +12,6 @@ from queuectl.core.model.resources import amounts
 from queuectl.core.model.workload import PodSet
 from queuectl.kinds.pod_sizes import AskedSize, CannotFit, Size, Smaller, asked, fitted, largest, sized
 from tests.job_kinds import JOB_KINDS
-from tests.unit.core import profiles
-
-profiles.load()
 
 GPU = "nvidia.com/gpu"
 NIC = "example.com/nic"

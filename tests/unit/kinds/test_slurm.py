@@ -16,10 +16,7 @@ from queuectl.importers.slurm import import_slurm
 from queuectl.importers.slurm_text import BadSlurm, read
 from queuectl.importers.slurm_values import BadValue, SlurmNames, gres_gpus, hosts, mebibytes, ranges_of, tres
 from queuectl.kinds.policy import drop_unknown, policy_event
-from tests.unit.core import profiles
 from tests.unit.kinds.slurm_sites import ASSOCIATIONS, CONDO, DEPARTMENT, PARTITIONS, university
-
-profiles.load()
 
 Json = dict[str, Any]
 PARTITION = "PartitionName=gpu\n   AllowAccounts=ALL PriorityTier=1 PreemptMode=OFF\n\n"

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from queuectl.scenarios.reader import BadScenarios, read_scenarios
 from queuectl.scenarios.verdicts import CaseVerdict, judge
-from tests.unit.core import profiles
 from tests.unit.scenarios.cases import GPU, cycle, holding, manifest, pending, queue
-
-profiles.load()
 
 _POLICY = {
     "cohortName": "rack",

@@ -34,8 +34,6 @@ from tests.unit.core.driver import Driver
 from tests.unit.core.plans import Law, PlanContext, When, law
 from tests.unit.core.trees import Dice, random_setup
 
-profiles.load()
-
 USERS = ("ann", "bob")
 NAMES = ("x", "y")
 CLASS = "scavenge"

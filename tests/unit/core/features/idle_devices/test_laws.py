@@ -29,8 +29,6 @@ from tests.unit.core.driver import Driver
 from tests.unit.core.plans import Law, PlanContext, When, law
 from tests.unit.core.trees import Dice, random_setup
 
-profiles.load()
-
 WASTE = ("Idle", "Hang")
 CLASS = "scavenge"
 STOPS = (Code.IDLE_DEVICES, Code.IDLE_CANCELLED)

@@ -25,9 +25,6 @@ from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.resources import CPU, Container, Listed, PodResources, Role, amounts, requested
 from queuectl.core.model.workload import Workload
 from tests.builders import GPU, World, group, local_queue, pod_set, queue, workload
-from tests.unit.core import profiles
-
-profiles.load()
 
 LQ = local_queue("lq", "cq")
 CQ = queue("cq", groups=[group({"default": {CPU: 100_000, GPU: 8}})])

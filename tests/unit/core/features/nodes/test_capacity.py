@@ -22,10 +22,7 @@ from queuectl.core.model.resources import amounts
 from queuectl.core.model.workload import WorkloadId
 from tests.builders import GPU, flavor, group, local_queue, queue
 from tests.doubles.invariants import violations
-from tests.unit.core import profiles
 from tests.unit.core.node_worlds import NodeWorld, gang, node
-
-profiles.load()
 
 A100, H100 = {"gpu": "a100"}, {"gpu": "h100"}
 A100_FLAVOR = flavor("a100", labels=A100)

@@ -41,8 +41,6 @@ from tests.unit.core.node_worlds import NodeWorld, gang, node
 from tests.unit.core.plans import Law, When, meaning, moves
 from tests.unit.core.trees import Dice
 
-profiles.load()
-
 
 def told(world: NodeWorld) -> dict[str, NodeFacts]:
     found = world.engine.features.nodes.take_facts()

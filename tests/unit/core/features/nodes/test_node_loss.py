@@ -16,10 +16,7 @@ from queuectl.core.model.policy import Node, NodeRules, Policy, SchedulingConfig
 from queuectl.core.model.workload import Workload
 from tests.builders import GPU, T0, admitted, flavor, group, local_queue, observed, queue
 from tests.doubles import engine_state
-from tests.unit.core import profiles
 from tests.unit.core.node_worlds import NodeWorld, excluded, gang, node, reasons
-
-profiles.load()
 
 UNHEALTHY = (("GpuHealthy", "False"),)
 RULES = NodeRules(unusable_conditions=UNHEALTHY, unusable_taints=("broken",), settle_seconds=0)

@@ -17,10 +17,7 @@ from queuectl.core.model.resources import amounts
 from queuectl.core.model.workload import Workload, WorkloadId, WorkloadOutcome
 from tests.builders import GPU, admitted, observed
 from tests.doubles import engine_state
-from tests.unit.core import profiles
 from tests.unit.core.node_worlds import NodeWorld, gang, node
-
-profiles.load()
 
 SETTINGS = SchedulingConfiguration(cooldown=0, nodes=NodeRules(settle_seconds=0))
 JOB = PodOwner("batch/v1", "Job", "gang-workers-0", "uid-of-job")

@@ -42,8 +42,6 @@ from tests.builders import (
 from tests.doubles import engine_state
 from tests.unit.core import profiles
 
-profiles.load()
-
 ALARM = 300
 SETTINGS = SchedulingConfiguration(cooldown=0, terminating_alarm=ALARM)
 LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)

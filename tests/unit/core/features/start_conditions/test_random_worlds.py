@@ -22,8 +22,6 @@ from tests.unit.core.actions import ON_QUOTA, play
 from tests.unit.core.driver import Driver, wait_for
 from tests.unit.core.trees import Dice, random_setup
 
-profiles.load()
-
 _NEVER = {Code.DEPENDENCY_NEVER_SATISFIED: Code.WAITING_FOR_DEPENDENCY}
 """Where a cycle ends of which a workload is in another one, those behind it are not told."""
 

@@ -15,8 +15,6 @@ from tests.unit.core.driver import Driver
 from tests.unit.core.plans import Law
 from tests.unit.core.trees import Dice, random_setup
 
-profiles.load()
-
 
 class DriverWithUsers(Driver):
     """Workloads are of three users, or of unknown ones."""

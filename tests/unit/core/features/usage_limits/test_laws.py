@@ -30,8 +30,6 @@ from tests.unit.core.driver import Driver, wait_for
 from tests.unit.core.plans import Law, PlanContext, When, law
 from tests.unit.core.trees import Dice, random_setup
 
-profiles.load()
-
 USERS = ("ann", "bob")
 PLACES = tuple[UsageLimit, str]
 
