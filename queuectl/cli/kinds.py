@@ -175,13 +175,18 @@ def manifests(options: Options, *, components: tuple[str, ...], folder: Path | N
     With FOLDER, such as the folder manifests of a checkout, all of them are written below it instead.
     """
     from queuectl.app.kueue import honoured
+    from queuectl.kinds.labels import KUEUES_TOO
     from queuectl.kinds.manifests import manifests as made
 
     kinds = options.all_kinds()
     if kinds.problems:
         raise Failure("a kind of the configuration is malformed:\n  " + "\n  ".join(kinds.problems))
-    files = made(kinds.registry, honoured(options.settings()))
+    labels = honoured(options.settings())
+    files = made(kinds.registry, labels)
     if folder is None:
+        if labels == KUEUES_TOO:
+            note = "only of pods do these read Kueue's labels: build the kustomization of docs/from-kueue.md"
+            click.echo(f"{note}, from manifests written to FOLDER", err=True)
         left_out = set(_OPTIONAL) - set(components)
         objects = {name: text for name, text in files.items() if not name.endswith("kustomization.yaml")}
         printed = [text for name, text in objects.items() if name.partition("/")[0] not in left_out]

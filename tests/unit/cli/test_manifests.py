@@ -22,9 +22,11 @@ def test_the_manifests_honour_kueues_names_of_pods_as_the_configuration_says(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"kinds": ["Pod"], "compatibility": {"kueueLabels": True}}))
-    made = run("manifests", "--config", str(config), "--component", "mutating").stdout
-    names = [name for _, name in _printed(made) if name.endswith("-pods-of-kueue")]
+    made = run("manifests", "--config", str(config), "--component", "mutating")
+    assert "docs/from-kueue.md" in made.stderr  # what is printed is not the whole gate with Kueue's labels
+    names = [name for _, name in _printed(made.stdout) if name.endswith("-pods-of-kueue")]
     assert names == ["queuectl-ungated-pods-of-kueue", "queuectl-gate-pods-of-kueue"]
+    assert run("manifests").stderr == run("manifests", "--config", str(config), str(tmp_path)).stderr == ""
 
 
 def test_the_manifests_are_written_below_a_folder(run: Run, tmp_path: Path) -> None:
