@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from queuectl.sandbox.end_with_parent import PR_SET_PDEATHSIG
@@ -47,7 +48,9 @@ class ChildProcess:
     def send(self, number: signal.Signals) -> None:
         """Send a signal; no effect if it has ended."""
         if self._process.returncode is None:
-            self._process.send_signal(number)
+            # Not `send_signal` of the process: that would take the exit code from who waits for it.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def stop(self, deadline: float = 5.0, *, with_signal: signal.Signals = signal.SIGTERM) -> int:
         """Signal it to end, and kill it after `deadline` seconds. Returns its exit code."""

@@ -59,7 +59,6 @@ class Life:
     beside: str
     child: ChildProcess | None = None
     over: bool = False
-    killed: bool = False
     tries: Counter[str] = field(default_factory=Counter)
     written: set[str] = field(default_factory=set)
     """The pods whose write is carried out."""
@@ -87,9 +86,7 @@ class Life:
 
     def kill(self) -> None:
         assert self.child is not None
-        if not self.killed:  # a second signal would take its exit code from who waits for it
-            self.child.send(signal.SIGKILL)
-        self.killed = True
+        self.child.send(signal.SIGKILL)
 
 
 @dataclass

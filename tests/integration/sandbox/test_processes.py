@@ -43,6 +43,15 @@ async def test_a_child_that_ignores_sigterm_is_killed_at_the_deadline(tmp_path: 
         assert await child.stop(0.05) == -signal.SIGKILL
 
 
+async def test_signals_to_a_child_that_is_just_ending_change_nothing_of_its_exit_code(tmp_path: Path) -> None:
+    for _ in range(40):  # a signal in the moment between its end and the return of `wait`
+        child = await spawn(["sleep", "600"], name="sleep", log=tmp_path / "log")
+        child.send(signal.SIGKILL)
+        for _ in range(3000):
+            child.send(signal.SIGTERM)
+        assert await child.wait() == -signal.SIGKILL
+
+
 async def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "grandchild.log"
     parent_code = (
