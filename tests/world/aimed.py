@@ -62,7 +62,7 @@ AIMED: Final = (
     _aimed(
         3,
         _submit(1.0, "team-a", "w0", seconds=5),
-        _submit(1.0, "team-a", "w1", after="after any:Job/w0"),
+        _submit(14.0, "team-a", "w1", after="after any:Job/w0"),
         _requests(20.0, "slow", 15.0),
         _submit(20.1, "team-b", "w2"),
         Step(21.5, "move", ("team-b", "w2", "other")),

@@ -187,7 +187,7 @@ BUGS: Final = (
         _CLUSTER + "_refused",
         "if self._started(kind, effect, obj):",
         "if True:",
-        needs=("conflict",),
+        aimed=2,
     ),
     PlantedBug(
         "a stop without an answer counts as done",
@@ -297,7 +297,7 @@ BUGS: Final = (
         "queuectl.controller.reports:Statuses._write_some",
         "self._late.setdefault(name, report)",
         "pass",
-        needs=("error",),
+        needs=("statuses fail", "submit"),
     ),
     PlantedBug(
         "statuses of unchanged conditions starve",
