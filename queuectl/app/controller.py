@@ -24,12 +24,15 @@ from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, DeviceUseFound, Event
 from queuectl.kinds.labels import QueueLabels
+from queuectl.kinds.single_pod import POD
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound
 from queuectl.kube.lease import KubeLease
 from queuectl.kube.pod_groups import LedgerGroups
+from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import Reflectors, reflectors
+from queuectl.kube.revisions import FormerRevisions
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.kube.statuses import QueueStatuses
@@ -147,6 +150,9 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
             lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
         await kueue.check(settings, session)
         watching = settings.compatibility.kueue_labels
+        beside: list[Work] = [lambda: kueue.watch(session)] if watching else []
+        if POD in kinds.registry.rows:
+            beside.append(FormerRevisions(session, Random(), Timings()).run)
         statuses, heard = QueueStatuses(), set[str]()
         return ControllerParts(
             key=cluster,
@@ -163,7 +169,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
             ),
             receiver=lambda emit: emit,
             lease=lease,
-            beside=(lambda: kueue.watch(session),) if watching else (),
+            beside=tuple(beside),
         )
 
     await run(settings, kinds, kubeconfig, context, make_parts)

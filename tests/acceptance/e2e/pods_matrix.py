@@ -240,11 +240,11 @@ _TRIED: Final[tuple[Cells | Without, ...]] = (
     Cells("rollout with surge, without", "OP", "others test_a_rollout_of_a_statefulset_ends_within"),
     Cells("rollout with surge, without", "LY", "lws test_a_rollout_ends_within_the_quota"),
     Cells("edit while it waits", "D", "pods test_a_rollout_in_a_full_queue_waits_with_a_surge_pod"),
-    Cells("edit while it waits", "OP", "others test_a_pod_of_a_statefulset_that_waits_keeps_its_rev"),
+    Cells("edit while it waits", "OP", "others test_pods_of_a_statefulset_that_wait_are_made_anew_with"),
     Cells("edit while it waits", "LY", "lws test_a_replica_whose_pods_end_slowly_comes_again"),
     Cells("stale revision", "D", "pods test_a_rollout_in_a_full_queue_waits_with_a_surge_pod"),
     Cells("stale revision", "LY", "lws test_a_replica_whose_pods_end_slowly_comes_again"),
-    Cells("stale revision", "OP", "others test_a_pod_of_a_statefulset_that_waits_keeps_its_revision"),
+    Cells("stale revision", "OP", "others test_pods_of_a_statefulset_that_wait_are_made_anew_with"),
     *(
         Without(column, "SGR", _NO_REVISION)
         for column in ("rollout with surge, without", "edit while it waits", "stale revision")
