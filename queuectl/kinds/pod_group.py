@@ -64,8 +64,6 @@ from queuectl.kinds.workloads import (
 
 MAX_PODS: Final = 1000
 MAX_SHAPES: Final = 32
-PLACE: Final = "place-"
-"""Begins what stands for the pod of a place that was given up."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,8 @@ class Unit:
     """Those that are created after its start."""
     replicas: int | None = None
     """Its pods, of a StatefulSet that has their number; None: an annotation has it."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    """By podset, how many of those of its admission it may still have; not in it: all."""
 
     @property
     def first(self) -> Member:
@@ -106,7 +106,8 @@ class Unit:
         if self.admission is None:
             return Counter(one.pod_set for one in (*self.started, *self.held, *self.to_come))
         pod_sets = self.admission.attempt.assignment.pod_sets
-        return {one.name: one.count for one in pod_sets if not names_claim(one.name)}
+        counts = {one.name: one.count for one in pod_sets if not names_claim(one.name)}
+        return {name: min(count, self.most.get(name, count)) for name, count in counts.items()}
 
     @property
     def size(self) -> int:
@@ -194,6 +195,9 @@ def _differs(one: Member, first: Member) -> BadField:
 Past = Mapping[str, Mapping[str, tuple[str, bool]]]
 """By workload and `short_uid` of a pod: its podset, and whether it succeeded."""
 NO_PAST: Final[Past] = {}
+Most = Mapping[str, Mapping[str, int]]
+"""By workload and podset: how many pods of its admission it may still have, with those that have ended."""
+NO_MOST: Final[Most] = {}
 
 
 def short_uid(uid: str) -> str:
@@ -214,11 +218,21 @@ def recorded_past(stored: Iterable[StoredWorkload]) -> Past:
     }
 
 
+def recorded_most(stored: Iterable[StoredWorkload]) -> Most:
+    """What the ledger has of the groups that have started."""
+    return {
+        one.id: {pods.name: pods.count + len(pods.ended) for pods in one.attempt.assignment.pod_sets}
+        for one in stored
+        if one.ref.kind == POD_GROUP.name and one.attempt is not None
+    }
+
+
 def units(
     members: Iterable[Member],
     past: Past = NO_PAST,
     known: Container[str] = (),
     owner: OwnerOfGroup | None = None,
+    most: Most = NO_MOST,
 ) -> list[Unit]:
     """The workloads of the pods of one group; the pods that no start has reached are the last one.
 
@@ -227,7 +241,8 @@ def units(
     not after a stop, nor once none of its pods runs. `past`: ended pods, also those that are gone.
 
     `known`: ids that workloads of the group have. They do not change while the pod of that UID is there: one
-    that is created in the same second may come before it. `owner`: what says how many pods the group has.
+    that is created in the same second may come before it. They take in pods before the others. `owner`: what
+    says how many pods the group has. `most`: what was known before.
     """
     ordered = sorted(members, key=lambda one: (one.created, one.name, one.uid))
     started: dict[str, list[Member]] = {}
@@ -243,12 +258,12 @@ def units(
         waiting.sort(key=_ordinal)
         apart = known
     found = [
-        _running(workload, pods, waiting, past.get(workload, {}), apart)
-        for workload, pods in started.items()
+        _running(_unit(workload, pods, past.get(workload, {}), most.get(workload, {})), waiting, apart)
+        for workload, pods in sorted(started.items(), key=lambda entry: entry[0] not in known)
         if workload
     ]
     if "" in started:  # a user let them past the gate
-        found.append(_unit(_unused(started[""], started, known), started[""], ()))
+        found.append(_unit(_unused(started[""], started, known), started[""]))
     if isinstance(owner, Replicas):
         found = _scaled(found, owner.number - len(waiting))
         return found + _of_replicas(waiting, found, owner.number, started, known)
@@ -267,23 +282,23 @@ def _ordinal(one: Member) -> int:
 
 
 def _scaled(units: Sequence[Unit], replicas: int) -> list[Unit]:
-    """Places that nothing is to take, since the StatefulSet was scaled down or others of its pods have a
-    workload of their own, count as those of pods that have succeeded: their quota returns."""
+    """Without the places that nothing is to take: the StatefulSet was scaled down, or others of its pods have
+    a workload of their own."""
     alive = {unit.id: sum(one.active for one in unit.started) + len(unit.held) for unit in units}
     found = []
     for unit in units:
         free = {name: max(0, count) for name, count in unit.free.items()} if unit.active else {}
         others = sum(alive.values()) - alive[unit.id]
-        lost = sum(free.values()) - max(0, replicas - others - alive[unit.id])
-        succeeded = dict(unit.succeeded)
+        lost = max(0, sum(free.values()) - max(0, replicas - others - alive[unit.id]))
+        there = Counter(one.pod_set for one in unit.started if one.alive)
+        there.update({name: len(pods) for name, pods in unit.succeeded.items()})
+        # More may be there than at an earlier look, when the two watches were not equally late.
+        most = {name: max(count, there[name]) for name, count in unit.counts.items()}
         for name, count in sorted(free.items()):
-            ended = succeeded.get(name, ())
-            more = min(count, max(0, lost))
-            lost -= more
-            if more:
-                places = (f"{PLACE}{number}" for number in range(len(ended), len(ended) + more))
-                succeeded[name] = (*ended, *places)
-        found.append(replace(unit, succeeded=succeeded))
+            given_up = min(count, lost)
+            most[name] -= given_up
+            lost -= given_up
+        found.append(replace(unit, most=most))
     return found
 
 
@@ -309,49 +324,44 @@ def _of_replicas(
     return found
 
 
-def _running(
-    workload: str,
-    pods: Sequence[Member],
-    waiting: list[Member],
-    past: Mapping[str, tuple[str, bool]],
-    apart: Container[str],
-) -> Unit:
-    """Takes the pods that it takes in out of `waiting`, without those that have a workload in `apart`."""
-    found = _unit(workload, pods, (), past)
+def _running(found: Unit, waiting: list[Member], apart: Container[str]) -> Unit:
+    """With the pods that it takes in, out of `waiting`; not those that have a workload in `apart`."""
     admission = found.admission
     if admission is None or not found.active:
         return found
-    if any(one.stopped_in >= admission.attempt.number for one in pods):
+    if any(one.stopped_in >= admission.attempt.number for one in found.started):
         return found
     room, shapes, agreed = found.free, admission.shapes, found.first.agreed
     if not any(count > 0 for count in room.values()):
         return found
     held = []
     for one in waiting:
-        if one.uid in apart and one.uid != workload:
+        if one.uid in apart and one.uid != found.id:
             continue
         if room.get(one.pod_set, 0) > 0 and one.shape in shapes and one.agreed == agreed:
             room[one.pod_set] -= 1
             held.append(one)
     taken = {one.uid for one in held}
     waiting[:] = [one for one in waiting if one.uid not in taken]
-    return _unit(workload, pods, held, past)
+    return replace(found, held=tuple(held))
 
 
 def _unit(
     workload: str,
     pods: Sequence[Member],
-    held: Sequence[Member],
     past: Mapping[str, tuple[str, bool]] = MappingProxyType({}),
+    most: Mapping[str, int] = MappingProxyType({}),
 ) -> Unit:
+    """Of pods that have started."""
     ended = {short_uid(one.uid): (one.pod_set, one.phase == "Succeeded") for one in pods if not one.alive}
     ended = {**past, **ended}
     return Unit(
         workload,
         tuple(pods),
-        tuple(held),
+        (),
         succeeded=succeeded_of(ended),
         failed=not all(well for _, well in ended.values()),
+        most=most,
     )
 
 

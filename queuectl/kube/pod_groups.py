@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -15,11 +16,13 @@ from queuectl.kinds.group_owners import GroupOwner, OwnerOfGroup, Replicas, owne
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.pod_group import (
+    NO_MOST,
     NO_PAST,
-    PLACE,
+    Most,
     Past,
     Unit,
     composed,
+    recorded_most,
     recorded_past,
     short_uid,
     succeeded_of,
@@ -50,10 +53,11 @@ class LedgerGroups:
 
     def __init__(self) -> None:
         self.past: Past = NO_PAST
+        self.most: Most = NO_MOST
         self._restored = asyncio.Event()
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
-        self.past = recorded_past(snapshot.workloads)
+        self.past, self.most = recorded_past(snapshot.workloads), recorded_most(snapshot.workloads)
         self._restored.set()
 
     async def restored(self) -> None:
@@ -62,10 +66,11 @@ class LedgerGroups:
 
 
 class _Group:
-    __slots__ = ("members", "owner", "past", "shown", "version")
+    __slots__ = ("members", "most", "owner", "past", "shown", "version")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
+        self.most: dict[str, Mapping[str, int]] = {}
         self.owner: tuple[str, str] | None = None
         """Kind and name of what says how many pods it has, when its events were last taken."""
         self.past: dict[str, dict[str, tuple[str, bool]]] = {}
@@ -181,12 +186,14 @@ class PodGroups:
         started = {one.workload for one in group.members.values()} - group.shown.keys()
         for workload in started & self._ledger.past.keys():
             group.past[workload] = {**self._ledger.past[workload], **group.past.get(workload, {})}
+            group.most.setdefault(workload, self._ledger.most.get(workload, {}))
         known = group.shown.keys() | {uid for uid in group.members if uid in self._ledger.past}
         group.owner = None
         with suppress(BadField):
             group.owner = owner_of(one.obj for one in group.members.values())
         owner = self._owners.get((group.owner[0], key[0], group.owner[1])) if group.owner else None
-        found = units(group.members.values(), group.past, known, owner)
+        found = units(group.members.values(), group.past, known, owner, group.most)
+        group.most = {unit.id: unit.most for unit in found if unit.most}
         for workload in group.shown.keys() - {unit.id for unit in found}:
             self._places.forget(workload)
         there: list[Event] = []
@@ -200,10 +207,6 @@ class PodGroups:
                 stopped = any(keeps_place(one.obj) for one in unit.started)
                 there.append(self._places.placed(seen, key, stopped=stopped))
                 shown[seen.workload.id] = unit
-            for name, ended in unit.succeeded.items():
-                given_up = {one: (name, True) for one in ended if one.startswith(PLACE)}
-                if given_up:
-                    group.past.setdefault(unit.id, {}).update(given_up)
         gone: list[Event] = []
         for workload in sorted(group.shown.keys() - shown.keys()):
             gone += self._outcome(group.shown[workload], group)

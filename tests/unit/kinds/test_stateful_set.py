@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from queuectl.changes.submit import submissions
 from queuectl.core.model.events import Event, WorkloadObserved
 from queuectl.core.model.reasons import Code
 from queuectl.kinds.group_owners import GROUP_OWNERS, Replicas, owner_of
-from queuectl.kinds.pod_group import POD_GROUP, Unit, units
+from queuectl.kinds.pod_group import POD_GROUP, Unit, recorded_most, units
 from queuectl.kinds.pod_group_members import member
 from queuectl.kinds.sample import as_created
 from queuectl.kinds.single_pod import POD
 from queuectl.kube.pod_groups import PodGroups
+from tests.unit.api.canned import workload
 from tests.unit.kinds.test_pod_group import KINDS, SIZE, pod, started
 
 Json = dict[str, Any]
@@ -156,6 +158,16 @@ def test_places_that_were_given_up_are_not_taken_again() -> None:
         found = [*watched.scaled(3), *watched.there(again)]
         last = {one.workload.id: total(one) for one in found if isinstance(one, WorkloadObserved)}
         assert last == {"again": 1}  # and nothing new of the others
+
+
+def test_the_ledger_has_the_places_that_a_group_may_still_fill() -> None:
+    group = workload("server", arrival=1, kind="PodGroup", gpus=2)
+    assert group.attempt is not None
+    (pods,) = group.attempt.assignment.pod_sets
+    assignment = replace(group.attempt.assignment, pod_sets=(replace(pods, ended=("one",)),))
+    group = replace(group, attempt=replace(group.attempt, assignment=assignment))
+    waits = workload("waits", arrival=2, kind="PodGroup")
+    assert recorded_most([group, waits, workload("job", arrival=3, gpus=1)]) == {group.id: {"main": 3}}
 
 
 def test_a_place_is_kept_for_a_pod_that_comes_again() -> None:
