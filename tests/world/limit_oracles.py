@@ -121,7 +121,9 @@ class Limits:
                 for one in new
                 if (one.budget, one.workload, one.attempt) == (name, str(stored.id), row.attempt)
             ]
-            lowered = any(one.policy == f"Budget/{name}" for one in stored.past.lowered)
+            # What a Budget lowers is charged to none that lowers (Y8).
+            by_any = any(one.policy.startswith("Budget/") for one in stored.past.lowered)
+            lowered = by_any and spec.get("onExhausted") == "LowerClass"
             if not mine and spec["period"]["kind"] != "Dates" and self._gpus(stored) and not lowered:
                 self._violated(f"{row.ref} was admitted, and reserves nothing of Budget {name}")
             most = round(float(spec["hours"]) * microseconds(HOUR))
