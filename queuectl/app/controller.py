@@ -30,7 +30,6 @@ from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound
 from queuectl.kube.lease import KubeLease
 from queuectl.kube.pod_groups import LedgerGroups
-from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.revisions import FormerRevisions
 from queuectl.kube.session import Session, cluster_id
@@ -152,7 +151,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         watching = settings.compatibility.kueue_labels
         beside: list[Work] = [lambda: kueue.watch(session)] if watching else []
         if POD in kinds.registry.rows:
-            beside.append(FormerRevisions(session, Random(), Timings()).run)
+            beside.append(FormerRevisions(session).run)
         statuses, heard = QueueStatuses(), set[str]()
         return ControllerParts(
             key=cluster,

@@ -23,7 +23,7 @@ from queuectl.kube.errors import ApiError, NotFound
 from queuectl.kube.pod_groups import owner_key
 from queuectl.kube.reflector import Reflector, Timings
 from queuectl.kube.session import Session, api_path
-from queuectl.kube.sources import Source
+from queuectl.kube.sources import Key, Source
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class Rollout(NamedTuple):
     """A StatefulSet that replaces its pods."""
 
     namespace: str
+    name: str
     uid: str
     revision: str
     """The new one."""
@@ -51,42 +52,61 @@ def rollout(obj: Json) -> Rollout | None:
         return None
     partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
     start = (spec.get("ordinals") or {}).get("start") or 0
-    return Rollout(metadata["namespace"], metadata["uid"], revision, start + partition)
+    return Rollout(metadata["namespace"], metadata["name"], metadata["uid"], revision, start + partition)
 
 
 class FormerRevisions:
     """Deletes such pods while it runs."""
 
-    def __init__(self, session: Session, random: Random, timings: Timings) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         source: Source[Rollout] = Source(
             name="StatefulSet",
             path=api_path(*GROUP_OWNERS["StatefulSet"].resource),
             key=owner_key,
             seen=rollout,
-            gone=lambda _, __: [],
+            gone=self._over,
             optional=True,
         )
-        self._reflector = Reflector(session, source, self._take, random, timings)
-        self._due: asyncio.Queue[Rollout] = asyncio.Queue()
+        self._reflector = Reflector(session, source, self._take, Random(), Timings())
+        self._due: dict[Key, Rollout] = {}
+        """The last of each StatefulSet: pods of its revision are not deleted for an earlier one."""
+        self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             while True:
-                one = await self._due.get()
-                try:
-                    await self._replace(one)
-                except ApiError as error:
-                    _log.warning("pods of a former revision in %s wait on: %s", one.namespace, error)
+                await self._wake.wait()
+                self._wake.clear()
+                await self._replace_all()
+                if self._due:
                     await asyncio.sleep(_RETRY)
-                    self._due.put_nowait(one)
+                    self._wake.set()
+
+    async def _replace_all(self) -> None:
+        """Those that fail stay due."""
+        for key, one in list(self._due.items()):
+            if self._due.get(key) is not one:
+                continue
+            try:
+                await self._replace(one)
+            except ApiError as error:
+                _log.warning("pods of a former revision in %s wait on: %s", one.namespace, error)
+                continue
+            if self._due.get(key) is one:
+                del self._due[key]
 
     def _take(self, events: Sequence[Rollout | Listed]) -> None:
         for event in events:
             if isinstance(event, Rollout):
-                self._due.put_nowait(event)
+                self._due[event.namespace, event.name] = event
+                self._wake.set()
+
+    def _over(self, key: Key, _: str) -> list[Rollout]:
+        self._due.pop(key, None)
+        return []
 
     async def _replace(self, one: Rollout) -> None:
         """Raises ApiError."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
-from queuectl.kube.revisions import Rollout, rollout
+from queuectl.kube.errors import ApiError
+from queuectl.kube.revisions import FormerRevisions, Rollout, rollout
+from queuectl.kube.session import Session
 
 Json = dict[str, Any]
 
 
 def stateful_set(strategy: object, *, current: str = "a", update: str = "b", **spec: Any) -> Json:
     return {
-        "metadata": {"namespace": "team-a", "uid": "u"},
+        "metadata": {"namespace": "team-a", "name": "server", "uid": "u"},
         "spec": {"updateStrategy": strategy, **spec},
         "status": {"currentRevision": current, "updateRevision": update},
     }
@@ -28,7 +31,7 @@ def stateful_set(strategy: object, *, current: str = "a", update: str = "b", **s
     ],
 )
 def test_a_rollout_concerns_the_pods_from_its_partition_on(strategy: Json, spec: Json, first: int) -> None:
-    assert rollout(stateful_set(strategy, **spec)) == Rollout("team-a", "u", "b", first)
+    assert rollout(stateful_set(strategy, **spec)) == Rollout("team-a", "server", "u", "b", first)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +39,33 @@ def test_a_rollout_concerns_the_pods_from_its_partition_on(strategy: Json, spec:
     [
         stateful_set({"type": "OnDelete"}),
         stateful_set({"type": "RollingUpdate"}, update="a"),
-        {"metadata": {"namespace": "team-a", "uid": "u"}},
+        {"metadata": {"namespace": "team-a", "name": "server", "uid": "u"}},
     ],
 )
 def test_no_pod_is_replaced_where_nothing_rolls_out_or_the_user_deletes_them(obj: Json) -> None:
     assert rollout(obj) is None
+
+
+class Refusing:
+    """An API server that lists the pods of one namespace only."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def pages(self, path: str, *, query: dict[str, str]) -> AsyncIterator[Json]:
+        self.asked.append((path.rsplit("/", 2)[1], query["labelSelector"].rpartition("=")[2]))
+        if "team-a" in path:
+            raise ApiError("no")
+        yield {"items": []}
+
+
+async def test_a_rollout_that_fails_holds_up_no_other_and_gives_way_to_the_next_revision() -> None:
+    session = Refusing()
+    revisions = FormerRevisions(cast("Session", session))
+    revisions._take([Rollout("team-a", "server", "u", "b", 0), Rollout("team-b", "server", "v", "b", 0)])
+    await revisions._replace_all()
+    revisions._take([Rollout("team-a", "server", "u", "c", 0)])
+    await revisions._replace_all()
+    revisions._over(("team-a", "server"), "9")
+    await revisions._replace_all()
+    assert session.asked == [("team-a", "b"), ("team-b", "b"), ("team-a", "c")]
