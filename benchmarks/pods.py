@@ -21,9 +21,8 @@ from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Report
 from benchmarks.site import Site, says, shipped_manifests, site, until
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
-from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kinds.jobs import QUEUE_LABEL, KindRegistry
 from queuectl.kinds.manifests import manifests
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL, GROUP_SIZE
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH

@@ -37,9 +37,9 @@ from queuectl.answers.statements import (
 from queuectl.answers.waits import Cause
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found
-from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Question, always, endpoint
 from queuectl.api.schemas import AMOUNT, Committed, Document, NamedDocument
-from queuectl.api.view import AnswerSource, Sight, always, committed, may_get, now
+from queuectl.api.view import AnswerSource, Routes, Sight, committed, may_get, now
 from queuectl.api.workload_routes import PAGE, PAGES, WorkloadRoutes, decisions_on
 from queuectl.core.model.reasons import Code, Limit
 from queuectl.core.model.resources import FlavorResource
@@ -280,46 +280,21 @@ def _statement(
     )
 
 
-class AnswerRoutes:
+class AnswerRoutes(Routes):
     """They read the ledger's history, and the view for the state now."""
 
     def __init__(self, source: AnswerSource, workloads: WorkloadRoutes) -> None:
         self._source = source
         self._workloads = workloads
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/workloads/{namespace}/{kind}/{name}/waited",
-                "Where the wait of one workload went, also after its end",
-                self.waited,
-                Waited,
-                (requests.AS_OF,),
-                heavy=always,
-                notes=f"From its first {PAGE * PAGES} decisions; `until` is earlier than now if it has more.",
-            ),
-            Endpoint(
-                "/api/v1/clusterqueues/{name}/share",
-                "What one ClusterQueue is guaranteed, uses, borrows and lends, now and over a time",
-                self.share,
-                QueueShare,
-                (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
-                lambda values: "since" in values or "asOf" in values,
-                f"With `since`: also over that time, up to {MOST_HELD} hold lines; with `asOf` up to then.",
-            ),
-            Endpoint(
-                "/api/v1/cohorts/{name}/share",
-                "What each ClusterQueue of a cohort uses, borrows and lends, now and over a time",
-                self.cohort_share,
-                CohortShare,
-                (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
-                lambda values: "since" in values or "asOf" in values,
-                "Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue. "
-                f"All steps together have at most {MOST_ACCOUNTS} accounts and {MOST_LOANS} loans, also of "
-                "queues that are not shown.",
-            ),
-        )
-
+    @endpoint(
+        "/api/v1/clusterqueues/{name}/share",
+        "What one ClusterQueue is guaranteed, uses, borrows and lends, now and over a time",
+        QueueShare,
+        (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
+        heavy=lambda values: "since" in values or "asOf" in values,
+        notes=f"With `since`: also over that time, up to {MOST_HELD} hold lines; with `asOf` up to then.",
+    )
     async def share(self, question: Question) -> schemas.Committed:
         name = await may_get(question, CLUSTER_QUEUES)
         sight = await self._source.sight_of(question)
@@ -351,6 +326,16 @@ class AnswerRoutes:
             **committed(sight),
         )
 
+    @endpoint(
+        "/api/v1/cohorts/{name}/share",
+        "What each ClusterQueue of a cohort uses, borrows and lends, now and over a time",
+        CohortShare,
+        (requests.FROM, requests.UNTIL, requests.STEPS, requests.AS_OF),
+        heavy=lambda values: "since" in values or "asOf" in values,
+        notes="Those that the caller may get; other nodes are null. `since` and `asOf` as for one queue. "
+        f"All steps together have at most {MOST_ACCOUNTS} accounts and {MOST_LOANS} loans, also of "
+        "queues that are not shown.",
+    )
     async def cohort_share(self, question: Question) -> schemas.Committed:
         name = await may_get(question, COHORTS)
         sight = await self._source.sight_of(question)
@@ -441,6 +426,14 @@ class AnswerRoutes:
             raise _too_much(until, f"more than {MOST_PREEMPTIONS} preemptions")
         return found
 
+    @endpoint(
+        "/api/v1/workloads/{namespace}/{kind}/{name}/waited",
+        "Where the wait of one workload went, also after its end",
+        Waited,
+        (requests.AS_OF,),
+        heavy=always,
+        notes=f"From its first {PAGE * PAGES} decisions; `until` is earlier than now if it has more.",
+    )
     async def waited(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.find(question)
         sight = await self._source.sight_of(question)

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
-from queuectl.api.requests import WORKLOADS, Allowed, Endpoint, Parameter, Question
+from queuectl.api.requests import WORKLOADS, Allowed, Parameter, Question, always, endpoint
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import AnswerSource, always, committed, now
+from queuectl.api.view import AnswerSource, Routes, committed, now
 from queuectl.core.model.budgets import HOUR, Budget, Period
 from queuectl.core.model.usage_limits import SubjectKind
 from queuectl.ports.budgets import BudgetReadings, BudgetRow, BudgetUse, GrantRow
@@ -81,24 +81,15 @@ class BudgetReport(Committed):
     )
 
 
-class BudgetRoutes:
+class BudgetRoutes(Routes):
     def __init__(self, source: AnswerSource, budgets: BudgetReadings | None) -> None:
         """Without `budgets` every answer is a 503."""
         self._source = source
         self._budgets = budgets
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/budgets",
-                "What is left of budgets, and by which rows",
-                self.budgets,
-                BudgetReport,
-                (BUDGET,),
-                heavy=always,
-            ),
-        )
-
+    @endpoint(
+        "/api/v1/budgets", "What is left of budgets, and by which rows", BudgetReport, (BUDGET,), heavy=always
+    )
     async def budgets(self, question: Question) -> schemas.Committed:
         if self._budgets is None:
             raise unavailable("this server has no budgets")

@@ -18,10 +18,10 @@ from queuectl.answers.state import CommittedState
 from queuectl.api import requests
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.queue_routes import Quotas
-from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Endpoint, Parameter, Question
+from queuectl.api.requests import CLUSTER_QUEUES, FLAVORS, WORKLOADS, Parameter, Question, always, endpoint
 from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Labels, Page, Warned
 from queuectl.api.usage_routes import NodeHours, node_hours
-from queuectl.api.view import AnswerSource, committed, detail, may_get, now, page, shallow
+from queuectl.api.view import Routes, committed, detail, may_get, now, page, shallow
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model import capacity
 from queuectl.core.model.capacity import AwaitedLimit, FlavorCapacity
@@ -201,60 +201,16 @@ _DEMAND: Final = (
 )
 
 
-class CapacityRoutes:
+class CapacityRoutes(Routes):
     """They read the view only; with `asOf` the ledger."""
 
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
-
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/capacity",
-                "Nodes by flavor: what there is, who uses it, what is free",
-                self.capacities,
-                Page[Capacity],
-                _PAGE,
-                notes=f"{_CAPACITY} Nodes without a flavor are listed for callers that may get all "
-                "resourceflavors.",
-            ),
-            Endpoint(
-                "/api/v1/capacity/{name}",
-                "The nodes of one flavor",
-                self.capacity,
-                CapacityDetail,
-                _ONE,
-                notes=_CAPACITY,
-            ),
-            Endpoint(
-                "/api/v1/capacity/{name}/trend",
-                "What the nodes of one flavor had over a time, by hour or day",
-                self.trend,
-                CapacityTrend,
-                (STEP, requests.FROM, requests.UNTIL),
-                lambda values: True,
-                "The hours of UTC, or days of the zone of usage, between `since` and `until`, also in part. "
-                "Without `since`: 24 hours, or 30 days. At most "
-                f"{LONGEST['Hour'].days} days by hour, {LONGEST['Day'].days} by day.",
-            ),
-            Endpoint(
-                "/api/v1/demand",
-                "Pods of pending workloads by ClusterQueue, flavor and shape",
-                self.demands,
-                Page[QueueDemand],
-                _PAGE,
-                notes=_DEMAND,
-            ),
-            Endpoint(
-                "/api/v1/demand/{name}",
-                "Pods of pending workloads of one ClusterQueue",
-                self.demand,
-                QueueDemandDetail,
-                _ONE,
-                notes=_DEMAND,
-            ),
-        )
-
+    @endpoint(
+        "/api/v1/capacity",
+        "Nodes by flavor: what there is, who uses it, what is free",
+        Page[Capacity],
+        _PAGE,
+        notes=f"{_CAPACITY} Nodes without a flavor are listed for callers that may get all resourceflavors.",
+    )
     async def capacities(self, question: Question) -> Committed:
         sight = await self._source.capacity_of(question, FLAVORS)
         state = sight.state
@@ -269,6 +225,7 @@ class CapacityRoutes:
         items = (_capacity(capacities[name], flavor, quotas.get(name, {}), visible) for name, flavor in shown)
         return await page(Capacity, items, next, sight)
 
+    @endpoint("/api/v1/capacity/{name}", "The nodes of one flavor", CapacityDetail, _ONE, notes=_CAPACITY)
     async def capacity(self, question: Question) -> Committed:
         name = await may_get(question, FLAVORS)
         sight = await self._source.capacity_of(question)
@@ -280,6 +237,16 @@ class CapacityRoutes:
         document = _capacity(of_flavor, flavor, quotas, await self._visible(question, [of_flavor]))
         return detail(CapacityDetail, document, committed(sight))
 
+    @endpoint(
+        "/api/v1/capacity/{name}/trend",
+        "What the nodes of one flavor had over a time, by hour or day",
+        CapacityTrend,
+        (STEP, requests.FROM, requests.UNTIL),
+        heavy=always,
+        notes="The hours of UTC, or days of the zone of usage, between `since` and `until`, also in part. "
+        "Without `since`: 24 hours, or 30 days. At most "
+        f"{LONGEST['Hour'].days} days by hour, {LONGEST['Day'].days} by day.",
+    )
     async def trend(self, question: Question) -> Committed:
         name = await may_get(question, FLAVORS)
         sight = await self._source.sight_of(question)
@@ -300,6 +267,13 @@ class CapacityRoutes:
         shown = await asyncio.to_thread(_trend, steps, found)
         return CapacityTrend(flavor=name, zone=str(zone), steps=shown, **committed(sight))
 
+    @endpoint(
+        "/api/v1/demand",
+        "Pods of pending workloads by ClusterQueue, flavor and shape",
+        Page[QueueDemand],
+        _PAGE,
+        notes=_DEMAND,
+    )
     async def demands(self, question: Question) -> Committed:
         sight = await self._source.demand_of(question, CLUSTER_QUEUES)
         state = sight.state
@@ -307,6 +281,13 @@ class CapacityRoutes:
         shown, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
         return await page(QueueDemand, (_demand(name, state) for name in shown), next, sight)
 
+    @endpoint(
+        "/api/v1/demand/{name}",
+        "Pods of pending workloads of one ClusterQueue",
+        QueueDemandDetail,
+        _ONE,
+        notes=_DEMAND,
+    )
     async def demand(self, question: Question) -> Committed:
         name = await may_get(question, CLUSTER_QUEUES)
         sight = await self._source.demand_of(question)

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from queuectl.api import requests
 from queuectl.api.http import Refusal, bad_request, not_found
-from queuectl.api.requests import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Endpoint, Question, always
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import AnswerSource, always, committed
+from queuectl.api.view import AnswerSource, committed
 from queuectl.kinds.json_fields import MAX_COUNT
 from queuectl.ports.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
 

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from queuectl.answers.workload_filters import FilterCounts, counts
 from queuectl.api import requests, schemas
-from queuectl.api.requests import WORKLOADS, Endpoint, Question
+from queuectl.api.requests import WORKLOADS, Question, endpoint
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import AnswerSource, committed
+from queuectl.api.view import Routes, committed
 from queuectl.api.workload_routes import of_caller
 
 MOST_VALUES: Final = 200
@@ -41,26 +41,18 @@ class WorkloadCounts(Committed):
     items: tuple[CountedFilter, ...] = Field(description="Without filters of which no value is known.")
 
 
-class CountRoutes:
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
-
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/workloadcounts",
-                "How many workloads that are not over pass filters, by value of each filter",
-                self.counts,
-                WorkloadCounts,
-                (
-                    *(requests.NAMESPACE, requests.QUEUE, requests.CLUSTER_QUEUE, requests.PHASE),
-                    *(requests.REASON, requests.SUBMITTER, requests.LABELS, requests.NAME),
-                    *(requests.kind_parameter(self._source.kinds), requests.AS_OF),
-                ),
-                notes="Of workloads that the caller may list.",
-            ),
-        )
-
+class CountRoutes(Routes):
+    @endpoint(
+        "/api/v1/workloadcounts",
+        "How many workloads that are not over pass filters, by value of each filter",
+        WorkloadCounts,
+        (
+            *(requests.NAMESPACE, requests.QUEUE, requests.CLUSTER_QUEUE, requests.PHASE),
+            *(requests.REASON, requests.SUBMITTER, requests.LABELS, requests.NAME),
+            *(requests.kind_parameter, requests.AS_OF),
+        ),
+        notes="Of workloads that the caller may list.",
+    )
     async def counts(self, question: Question) -> schemas.Committed:
         question = of_caller(question)
         sight = await self._source.sight_of(question, WORKLOADS)

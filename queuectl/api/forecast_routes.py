@@ -12,8 +12,8 @@ from queuectl.answers.state import OVER
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
 from queuectl.api.limits import Turns
-from queuectl.api.requests import Endpoint, Question
-from queuectl.api.view import AnswerSource, always, committed, now, while_asked
+from queuectl.api.requests import Question, always, endpoint
+from queuectl.api.view import AnswerSource, Routes, committed, now, while_asked
 from queuectl.api.workload_routes import Times, WorkloadRoutes, decisions_on, times
 from queuectl.core.model.workload import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
@@ -58,7 +58,7 @@ class Eta(schemas.NamedDocument, schemas.Committed):
     )
 
 
-class ForecastRoutes:
+class ForecastRoutes(Routes):
     """One endpoint. Without `forecasts` it is unavailable."""
 
     def __init__(self, source: AnswerSource, workloads: WorkloadRoutes, forecasts: Forecasts | None) -> None:
@@ -67,18 +67,13 @@ class ForecastRoutes:
         self._forecasts = forecasts
         self._turns = Turns()
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/workloads/{namespace}/{kind}/{name}/eta",
-                "When one pending workload starts: median and 80 % interval",
-                self.start,
-                Eta,
-                heavy=always,
-                notes=f"It may take up to {FORECAST_SECONDS:g} s; a state is used again for some seconds.",
-            ),
-        )
-
+    @endpoint(
+        "/api/v1/workloads/{namespace}/{kind}/{name}/eta",
+        "When one pending workload starts: median and 80 % interval",
+        Eta,
+        heavy=always,
+        notes=f"It may take up to {FORECAST_SECONDS:g} s; a state is used again for some seconds.",
+    )
     async def start(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.find(question)
         known = await self._known(workload)

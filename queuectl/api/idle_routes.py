@@ -12,9 +12,9 @@ from pydantic import Field
 from queuectl.answers.state import CommittedState
 from queuectl.api import schemas
 from queuectl.api.http import unavailable
-from queuectl.api.requests import WORKLOADS, Allowed, Endpoint, Parameter, Question
+from queuectl.api.requests import WORKLOADS, Allowed, Parameter, Question, endpoint
 from queuectl.api.schemas import Committed, Document, NamedDocument
-from queuectl.api.view import AnswerSource, committed
+from queuectl.api.view import AnswerSource, Routes, committed
 from queuectl.core.model.device_use import DeviceUse, UseVerdict
 from queuectl.core.model.workload import StoredWorkload
 from queuectl.ports.idle import UseReadings
@@ -78,23 +78,13 @@ class IdleReport(Committed):
     others: int = Field(description="Devices that are idle or hang in all other namespaces.")
 
 
-class IdleRoutes:
+class IdleRoutes(Routes):
     def __init__(self, source: AnswerSource, use: UseReadings | None) -> None:
         """Without `use` every answer is a 503."""
         self._source = source
         self._use = use
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/idle",
-                "What admitted workloads do with their GPUs",
-                self.idle,
-                IdleReport,
-                (VERDICT,),
-            ),
-        )
-
+    @endpoint("/api/v1/idle", "What admitted workloads do with their GPUs", IdleReport, (VERDICT,))
     async def idle(self, question: Question) -> schemas.Committed:
         if self._use is None:
             raise unavailable("this server has no verdicts about devices")

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from queuectl.answers.usage_limits import LimitUse, limit_use
 from queuectl.api import requests, schemas
-from queuectl.api.requests import ALL, WORKLOADS, Allowed, Endpoint, Question
+from queuectl.api.requests import ALL, WORKLOADS, Allowed, Question, always, endpoint
 from queuectl.api.schemas import AMOUNT, Document, Page
-from queuectl.api.view import AnswerSource, always, page
+from queuectl.api.view import Routes, page
 from queuectl.api.workload_routes import of_caller
 from queuectl.core.model.usage_limits import SubjectKind
 
@@ -38,28 +38,20 @@ class ListedLimit(Document):
     waiting: int = Field(description="Pending workloads that wait for it.")
 
 
-class LimitRoutes:
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
-
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/usagelimits",
-                "What subjects use of UsageLimits, and which limit binds",
-                self.limits,
-                Page[ListedLimit],
-                (
-                    *(requests.SUBMITTER, requests.CLUSTER_QUEUE),
-                    *(requests.AS_OF, requests.LIMIT, requests.NEXT),
-                ),
-                heavy=always,
-                notes="With `submitter`: those that apply to its open workloads; with `clusterqueue`: those "
-                "at it and at the Cohorts above it. Of UsageLimits that the caller may get, and of subjects "
-                "with workloads in namespaces where it may list them.",
-            ),
-        )
-
+class LimitRoutes(Routes):
+    @endpoint(
+        "/api/v1/usagelimits",
+        "What subjects use of UsageLimits, and which limit binds",
+        Page[ListedLimit],
+        (
+            *(requests.SUBMITTER, requests.CLUSTER_QUEUE),
+            *(requests.AS_OF, requests.LIMIT, requests.NEXT),
+        ),
+        heavy=always,
+        notes="With `submitter`: those that apply to its open workloads; with `clusterqueue`: those "
+        "at it and at the Cohorts above it. Of UsageLimits that the caller may get, and of subjects "
+        "with workloads in namespaces where it may list them.",
+    )
     async def limits(self, question: Question) -> schemas.Committed:
         question = of_caller(question)
         after = await self._source.after(question)

@@ -14,9 +14,9 @@ from queuectl.answers.nodes import NodeUse, flavors_of, node_use
 from queuectl.answers.state import CommittedState
 from queuectl.api import requests
 from queuectl.api.http import not_found
-from queuectl.api.requests import FLAVORS, WORKLOADS, Allowed, Endpoint, Question
+from queuectl.api.requests import FLAVORS, WORKLOADS, Allowed, Question, endpoint
 from queuectl.api.schemas import AMOUNT, Amounts, Committed, Document, Page
-from queuectl.api.view import AnswerSource, committed, detail, now, page
+from queuectl.api.view import Routes, committed, detail, now, page
 from queuectl.core.features.nodes.inventory import NodeState
 from queuectl.core.model.policy import Node
 from queuectl.core.model.workload import ObjectRef
@@ -55,25 +55,16 @@ class ListedNodeDetail(ListedNode, Committed):
     pass
 
 
-class NodeRoutes:
+class NodeRoutes(Routes):
     """They read the view only."""
 
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
-
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/nodes",
-                "Nodes: state, taints, what is used and free, workloads",
-                self.nodes,
-                Page[ListedNode],
-                (requests.LIMIT, requests.NEXT),
-                notes=_NOTES,
-            ),
-            Endpoint("/api/v1/nodes/{name}", "One node", self.node, ListedNodeDetail, notes=_NOTES),
-        )
-
+    @endpoint(
+        "/api/v1/nodes",
+        "Nodes: state, taints, what is used and free, workloads",
+        Page[ListedNode],
+        (requests.LIMIT, requests.NEXT),
+        notes=_NOTES,
+    )
     async def nodes(self, question: Question) -> Committed:
         after = await self._source.after(question)
         sight = self._source.sight()
@@ -84,6 +75,7 @@ class NodeRoutes:
         visible = await _visible(question, found)
         return await page(ListedNode, (_document(one, visible) for one in found), next, sight)
 
+    @endpoint("/api/v1/nodes/{name}", "One node", ListedNodeDetail, notes=_NOTES)
     async def node(self, question: Question) -> Committed:
         sight = self._source.sight()
         one = (await self._known(question, sight.state)).get(str(question.path["name"]))

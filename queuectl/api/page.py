@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from aiohttp import web
 
 from queuectl.api.http import not_found
-from queuectl.core.model.workload import ObjectRef
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "page"
 DOCUMENT: Final = "index.html"
@@ -81,15 +77,6 @@ def files() -> Files:
 
 def _file(name: str, body: bytes) -> File:
     return File(body, gzip.compress(body, 9, mtime=0), TYPES[Path(name).suffix])
-
-
-def links_of(templates: Mapping[str, str], ref: ObjectRef) -> dict[str, str]:
-    """URLs by title: each field of `ref` in braces is its value, with all that a URL reserves escaped."""
-    values = {f"{{{name}}}": quote(value, safe="") for name, value in ref._asdict().items()}
-    return {
-        title: re.sub("|".join(map(re.escape, values)), lambda field: values[field[0]], url)
-        for title, url in templates.items()
-    }
 
 
 def add_page(app: web.Application) -> None:

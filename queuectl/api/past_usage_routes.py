@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from pydantic import Field
 
 from queuectl.answers.past_usage import MemberUsage, PastUsageTree
 from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found
-from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, WORKLOADS, Allowed, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, WORKLOADS, Allowed, Question, always, endpoint
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.usage_routes import MOST_ITEMS
-from queuectl.api.view import AnswerSource, committed, may_get, now
+from queuectl.api.view import Routes, committed, may_get, now
 from queuectl.ports.reader import MOST_USAGE, TooMuchHistory
 
 
@@ -45,33 +46,31 @@ class PastUsageReport(Committed):
     )
 
 
-class PastUsageRoutes:
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
+_SUMMARY: Final = "Past usage at or below one {}, by which members, LocalQueues and users are ordered"
+_NOTES: Final = (
+    "From the sums of hours, all of which count as of their middle: with a half-life of a day it "
+    f"differs from what the controller counts by at most 1.5 %. At most {MOST_USAGE} bookings."
+)
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        notes = (
-            "From the sums of hours, all of which count as of their middle: with a half-life of a day it "
-            f"differs from what the controller counts by at most 1.5 %. At most {MOST_USAGE} bookings."
-        )
-        return tuple(
-            Endpoint(
-                f"/api/v1/{kinds}/{{name}}/pastusage",
-                f"Past usage at or below one {kind}, by which members, LocalQueues and users are ordered",
-                answer,
-                PastUsageReport,
-                heavy=lambda values: True,
-                notes=notes,
-            )
-            for kinds, kind, answer in (
-                (COHORTS, "Cohort", self._of_cohort),
-                (CLUSTER_QUEUES, "ClusterQueue", self._of_queue),
-            )
-        )
 
+class PastUsageRoutes(Routes):
+    @endpoint(
+        "/api/v1/cohorts/{name}/pastusage",
+        _SUMMARY.format("Cohort"),
+        PastUsageReport,
+        heavy=always,
+        notes=_NOTES,
+    )
     async def _of_cohort(self, question: Question) -> schemas.Committed:
         return await self._past_usage(question, COHORTS)
 
+    @endpoint(
+        "/api/v1/clusterqueues/{name}/pastusage",
+        _SUMMARY.format("ClusterQueue"),
+        PastUsageReport,
+        heavy=always,
+        notes=_NOTES,
+    )
     async def _of_queue(self, question: Question) -> schemas.Committed:
         return await self._past_usage(question, CLUSTER_QUEUES)
 

@@ -15,9 +15,9 @@ from queuectl.answers.outcomes import seconds
 from queuectl.api import requests, schemas
 from queuectl.api.answer_routes import visible_nodes
 from queuectl.api.http import bad_request, not_found
-from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Question, always, endpoint
 from queuectl.api.schemas import Committed, Document, NamedDocument
-from queuectl.api.view import AnswerSource, always, committed, now, page
+from queuectl.api.view import AnswerSource, Routes, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import PreemptionCause, named_in
@@ -133,36 +133,24 @@ def _nodes_of(rows: Iterable[PreemptionRow]) -> set[str]:
     return nodes
 
 
-class PreemptionRoutes:
+class PreemptionRoutes(Routes):
     """They read the ledger's history, and the view for the state now."""
 
     def __init__(self, source: AnswerSource, workloads: WorkloadRoutes) -> None:
         self._source = source
         self._workloads = workloads
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/preemptions",
-                "Workloads that were evicted for others, newest first: by which rule, and what was lost",
-                self.preemptions,
-                schemas.Page[Preemption],
-                (
-                    *(requests.NAMESPACE, requests.QUEUE, requests.CLUSTER_QUEUE),
-                    *(requests.FROM, requests.UNTIL, requests.AS_OF, requests.LIMIT, requests.NEXT),
-                ),
-                always,
-                "Those of workloads that the caller may list. A page may be empty although `next` is set.",
-            ),
-            Endpoint(
-                "/api/v1/workloads/{namespace}/{kind}/{name}/exposure",
-                "Whether one workload may be preempted now, and by which ClusterQueues",
-                self.exposure,
-                Exposure,
-                (requests.AS_OF,),
-            ),
-        )
-
+    @endpoint(
+        "/api/v1/preemptions",
+        "Workloads that were evicted for others, newest first: by which rule, and what was lost",
+        schemas.Page[Preemption],
+        (
+            *(requests.NAMESPACE, requests.QUEUE, requests.CLUSTER_QUEUE),
+            *(requests.FROM, requests.UNTIL, requests.AS_OF, requests.LIMIT, requests.NEXT),
+        ),
+        heavy=always,
+        notes="Those of workloads that the caller may list. A page may be empty although `next` is set.",
+    )
     async def preemptions(self, question: Question) -> schemas.Committed:
         namespace = question.values.get("namespace")
         if namespace is not None and not await question.caller.may("list", WORKLOADS, namespace):
@@ -217,6 +205,12 @@ class PreemptionRoutes:
             if queue is None or row.cluster_queue == queue
         }
 
+    @endpoint(
+        "/api/v1/workloads/{namespace}/{kind}/{name}/exposure",
+        "Whether one workload may be preempted now, and by which ClusterQueues",
+        Exposure,
+        (requests.AS_OF,),
+    )
     async def exposure(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.find(question)
         sight = await self._source.sight_of(question)

@@ -14,8 +14,8 @@ from queuectl.answers.state import CommittedState, LocalQueueState, Under
 from queuectl.answers.statements import QueueAccount, all_now
 from queuectl.api import requests, schemas
 from queuectl.api.http import not_found
-from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Endpoint, Question
-from queuectl.api.view import AnswerSource, committed, detail, may_get, page
+from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, Allowed, Question, endpoint
+from queuectl.api.view import Routes, committed, detail, may_get, page
 from queuectl.core.model import policy
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.resources import FlavorResource
@@ -152,60 +152,10 @@ def _flavor(value: policy.ResourceFlavor, quotas: Quotas) -> schemas.ResourceFla
     )
 
 
-class QueueRoutes:
+class QueueRoutes(Routes):
     """They read the view only; with `asOf` the ledger."""
 
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
-
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/clusterqueues",
-                "ClusterQueues by name",
-                self.cluster_queues,
-                schemas.Page[schemas.ClusterQueue],
-                PAGE,
-            ),
-            Endpoint(
-                "/api/v1/clusterqueues/{name}",
-                "One ClusterQueue",
-                self.cluster_queue,
-                schemas.ClusterQueueDetail,
-                _ONE,
-            ),
-            Endpoint(
-                "/api/v1/localqueues",
-                "LocalQueues by namespace and name",
-                self.local_queues,
-                schemas.Page[schemas.LocalQueue],
-                (requests.NAMESPACE, requests.CLUSTER_QUEUE, *PAGE),
-            ),
-            Endpoint(
-                "/api/v1/localqueues/{namespace}/{name}",
-                "One LocalQueue",
-                self.local_queue,
-                schemas.LocalQueueDetail,
-                _ONE,
-            ),
-            Endpoint("/api/v1/cohorts", "Cohorts by name", self.cohorts, schemas.Page[schemas.Cohort], PAGE),
-            Endpoint("/api/v1/cohorts/{name}", "One Cohort", self.cohort, schemas.CohortDetail, _ONE),
-            Endpoint(
-                "/api/v1/resourceflavors",
-                "ResourceFlavors by name",
-                self.flavors,
-                schemas.Page[schemas.ResourceFlavor],
-                PAGE,
-            ),
-            Endpoint(
-                "/api/v1/resourceflavors/{name}",
-                "One ResourceFlavor",
-                self.flavor,
-                schemas.ResourceFlavorDetail,
-                _ONE,
-            ),
-        )
-
+    @endpoint("/api/v1/clusterqueues", "ClusterQueues by name", schemas.Page[schemas.ClusterQueue], PAGE)
     async def cluster_queues(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, CLUSTER_QUEUES)
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
@@ -213,6 +163,7 @@ class QueueRoutes:
         items = await asyncio.to_thread(_cluster_queues, rows, sight.state)
         return await page(schemas.ClusterQueue, items, next, sight)
 
+    @endpoint("/api/v1/clusterqueues/{name}", "One ClusterQueue", schemas.ClusterQueueDetail, _ONE)
     async def cluster_queue(self, question: Question) -> schemas.Committed:
         name = await may_get(question, CLUSTER_QUEUES)
         sight = await self._source.sight_of(question)
@@ -224,6 +175,12 @@ class QueueRoutes:
         found = {"spec": None if spec is None else json.loads(spec)}
         return detail(schemas.ClusterQueueDetail, document, committed(sight) | found)
 
+    @endpoint(
+        "/api/v1/localqueues",
+        "LocalQueues by namespace and name",
+        schemas.Page[schemas.LocalQueue],
+        (requests.NAMESPACE, requests.CLUSTER_QUEUE, *PAGE),
+    )
     async def local_queues(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
         namespace, parent = question.values.get("namespace"), question.values.get("clusterqueue")
@@ -246,6 +203,7 @@ class QueueRoutes:
         shown, next = self._source.cut(question, rows, lambda queue: list(queue.local.name))
         return await page(schemas.LocalQueue, map(_local_queue, shown), next, sight)
 
+    @endpoint("/api/v1/localqueues/{namespace}/{name}", "One LocalQueue", schemas.LocalQueueDetail, _ONE)
     async def local_queue(self, question: Question) -> schemas.Committed:
         name = LocalQueueName(question.path["namespace"], question.path["name"])
         if not (requests.is_name(name.namespace) and requests.is_name(name.name)):
@@ -258,6 +216,7 @@ class QueueRoutes:
             raise not_found()
         return detail(schemas.LocalQueueDetail, _local_queue(queue), committed(sight))
 
+    @endpoint("/api/v1/cohorts", "Cohorts by name", schemas.Page[schemas.Cohort], PAGE)
     async def cohorts(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, COHORTS)
         cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
@@ -265,6 +224,7 @@ class QueueRoutes:
         items = await asyncio.to_thread(_cohorts, rows, sight.state)
         return await page(schemas.Cohort, items, next, sight)
 
+    @endpoint("/api/v1/cohorts/{name}", "One Cohort", schemas.CohortDetail, _ONE)
     async def cohort(self, question: Question) -> schemas.Committed:
         name = await may_get(question, COHORTS)
         sight = await self._source.sight_of(question)
@@ -274,6 +234,9 @@ class QueueRoutes:
         (document,) = await asyncio.to_thread(_cohorts, [(name, cohorts[name])], sight.state)
         return detail(schemas.CohortDetail, document, committed(sight))
 
+    @endpoint(
+        "/api/v1/resourceflavors", "ResourceFlavors by name", schemas.Page[schemas.ResourceFlavor], PAGE
+    )
     async def flavors(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question, FLAVORS)
         quotas = sight.state.quotas_by_flavor()
@@ -282,6 +245,7 @@ class QueueRoutes:
         items = (_flavor(flavor, quotas.get(flavor.name, {})) for flavor in rows)
         return await page(schemas.ResourceFlavor, items, next, sight)
 
+    @endpoint("/api/v1/resourceflavors/{name}", "One ResourceFlavor", schemas.ResourceFlavorDetail, _ONE)
     async def flavor(self, question: Question) -> schemas.Committed:
         name = await may_get(question, FLAVORS)
         sight = await self._source.sight_of(question)

@@ -8,12 +8,12 @@ import binascii
 import hmac
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from aiohttp import web
@@ -408,13 +408,18 @@ def _light(values: Mapping[str, Any]) -> bool:
     return "asOf" in values
 
 
+def always(values: Mapping[str, Any]) -> bool:
+    """For `Endpoint.heavy`."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One row of the table of paths."""
 
     path: str
     summary: str
-    answer: Callable[[Question], Awaitable[schemas.Committed]]
+    answer: Answer
     model: type[schemas.Committed]
     parameters: tuple[Parameter, ...] = ()
     heavy: Callable[[Mapping[str, Any]], bool] = _light
@@ -427,6 +432,43 @@ class Endpoint:
     """The body may be YAML of at most so many bytes."""
     changes: bool = False
     """It changes an object, for a request that no page of another server can send."""
+
+
+Method = TypeVar("Method", bound=Callable[..., Awaitable[schemas.Committed]])
+Answer = Callable[[Question], Awaitable[schemas.Committed]]
+_ROWS: Final[dict[Callable[..., Any], Callable[[Answer, KnownKinds], Endpoint]]] = {}
+"""By method of a class of routes."""
+
+
+def endpoint(
+    path: str,
+    summary: str,
+    model: type[schemas.Committed],
+    parameters: Iterable[Parameter | Callable[[KnownKinds], Parameter]] = (),
+    *,
+    heavy: Callable[[Mapping[str, Any]], bool] = _light,
+    notes: str = "",
+    body: int = 0,
+    yaml: int = 0,
+) -> Callable[[Method], Method]:
+    """Decorates the method that answers this path, with the fields of its Endpoint."""
+
+    def row(answer: Answer, kinds: KnownKinds) -> Endpoint:
+        found = tuple(one if isinstance(one, Parameter) else one(kinds) for one in parameters)
+        return Endpoint(path, summary, answer, model, found, heavy, notes, body, yaml)
+
+    def note(method: Method) -> Method:
+        _ROWS[method] = row
+        return method
+
+    return note
+
+
+def endpoints_of(routes: object, kinds: KnownKinds) -> Iterator[Endpoint]:
+    """Those of the methods of `routes`, in their order."""
+    for name, method in vars(type(routes)).items():
+        if method in _ROWS:
+            yield _ROWS[method](getattr(routes, name), kinds)
 
 
 # --- bodies

@@ -15,10 +15,10 @@ from queuectl.answers.costs import STATEMENT_AXES, charges, cost_by, unpriced
 from queuectl.answers.focus import VERSION, Bill, focus_rows
 from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found, unavailable
-from queuectl.api.requests import Endpoint, Parameter, Question
+from queuectl.api.requests import Parameter, Question, always, endpoint
 from queuectl.api.schemas import Committed, Document
 from queuectl.api.usage_routes import BY, MOST_ITEMS, axes_of, check_items, visible_namespaces
-from queuectl.api.view import AnswerSource, Sight, always, committed, now
+from queuectl.api.view import AnswerSource, Routes, Sight, committed, now
 from queuectl.ports.periods import MONTH_PATTERN, Piece, month_after, month_bounds
 from queuectl.ports.rates import RateCard, money
 from queuectl.ports.reader import USAGE_AXES, TooMuchHistory
@@ -144,7 +144,7 @@ def _report(
     )
 
 
-class StatementRoutes:
+class StatementRoutes(Routes):
     def __init__(
         self, source: AnswerSource, statements: StatementReadings | None, card_of: CardOf | None
     ) -> None:
@@ -153,39 +153,12 @@ class StatementRoutes:
         self._statements = statements
         self._card_of = card_of
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/statements",
-                "Months that are closed, and open ones: what usage costs",
-                self.months,
-                schemas.Page[StatementSummary],
-                (),
-                always,
-            ),
-            Endpoint(
-                _PATH,
-                "What the usage of a month costs",
-                self.statement,
-                StatementReport,
-                (BY,),
-                always,
-                "An open month is computed by the rates that are configured now. Namespaces in which the "
-                f"caller may not list workloads are one item. At most {MOST_ITEMS} items. `by` also: "
-                f"{', '.join(STATEMENT_AXES)}.",
-            ),
-            Endpoint(
-                f"{_PATH}/focus",
-                "The lines of a statement as rows of FOCUS",
-                self.focus,
-                FocusRows,
-                (FOCUS,),
-                always,
-                "Of namespaces in which the caller may list workloads; who may list all of them also gets "
-                f"what is booked on none. At most {MOST_ROWS}.",
-            ),
-        )
-
+    @endpoint(
+        "/api/v1/statements",
+        "Months that are closed, and open ones: what usage costs",
+        schemas.Page[StatementSummary],
+        heavy=always,
+    )
     async def months(self, question: Question) -> schemas.Committed:
         sight = self._source.sight()
         readings = self._readings()
@@ -200,6 +173,16 @@ class StatementRoutes:
             month = month_after(month)
         return schemas.Page[StatementSummary](items=tuple(items[::-1]), next=None, **committed(sight))
 
+    @endpoint(
+        _PATH,
+        "What the usage of a month costs",
+        StatementReport,
+        (BY,),
+        heavy=always,
+        notes="An open month is computed by the rates that are configured now. Namespaces in which the "
+        f"caller may not list workloads are one item. At most {MOST_ITEMS} items. `by` also: "
+        f"{', '.join(STATEMENT_AXES)}.",
+    )
     async def statement(self, question: Question) -> schemas.Committed:
         sight = self._source.sight()
         found = await self._month(question, sight)
@@ -209,6 +192,15 @@ class StatementRoutes:
         later = await self._source.ask(self._readings().corrections(found.name))
         return await asyncio.to_thread(_report, found, by, visible, later, committed(sight))
 
+    @endpoint(
+        f"{_PATH}/focus",
+        "The lines of a statement as rows of FOCUS",
+        FocusRows,
+        (FOCUS,),
+        heavy=always,
+        notes="Of namespaces in which the caller may list workloads; who may list all of them also gets "
+        f"what is booked on none. At most {MOST_ROWS}.",
+    )
     async def focus(self, question: Question) -> schemas.Committed:
         sight = self._source.sight()
         found = await self._month(question, sight)

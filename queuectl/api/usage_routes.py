@@ -14,9 +14,9 @@ from pydantic import Field, PlainValidator
 from queuectl.answers.usage import OfBooking, UsageLine, usage_by
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request
-from queuectl.api.requests import FLAVORS, WORKLOADS, Endpoint, Parameter, Question
+from queuectl.api.requests import FLAVORS, WORKLOADS, Parameter, Question, always, endpoint
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import AnswerSource, committed, now
+from queuectl.api.view import Routes, committed, now
 from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ports.periods import HOUR, MONTH_PATTERN, Piece, month_bounds, zone_named
 from queuectl.ports.reader import (
@@ -119,25 +119,17 @@ class UsageReport(Committed):
     )
 
 
-class UsageRoutes:
-    def __init__(self, source: AnswerSource) -> None:
-        self._source = source
-
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/usage",
-                "Who held what over a time, and what the nodes had",
-                self.usage,
-                UsageReport,
-                (BY, MONTH, requests.FROM, requests.UNTIL, ZONE),
-                lambda values: True,
-                "Namespaces in which the caller may not list workloads are one item. "
-                f"At most {MOST_USAGE} different bookings and {MOST_ITEMS} items. "
-                "Without a time: this month.",
-            ),
-        )
-
+class UsageRoutes(Routes):
+    @endpoint(
+        "/api/v1/usage",
+        "Who held what over a time, and what the nodes had",
+        UsageReport,
+        (BY, MONTH, requests.FROM, requests.UNTIL, ZONE),
+        heavy=always,
+        notes="Namespaces in which the caller may not list workloads are one item. "
+        f"At most {MOST_USAGE} different bookings and {MOST_ITEMS} items. "
+        "Without a time: this month.",
+    )
     async def usage(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question)
         zone = question.values.get("zone") or ZoneInfo(

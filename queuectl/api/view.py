@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from queuectl.answers.charged_pods import demands_of
 from queuectl.answers.state import CommittedState, Configure, Parse
@@ -25,12 +27,14 @@ from queuectl.api.requests import (
     Caller,
     Cursor,
     Cursors,
+    Endpoint,
     KnownKinds,
     Question,
+    endpoints_of,
     is_name,
 )
 from queuectl.core.model.capacity import NO_FLAVOR, PodDemand
-from queuectl.core.model.workload import ForReaders, LedgerSnapshot
+from queuectl.core.model.workload import ForReaders, LedgerSnapshot, ObjectRef
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
 from queuectl.ports.reader import GONE_KEPT, Past, Reading, Readings
 
@@ -412,6 +416,16 @@ class AnswerSource:
             raise unavailable(str(error)) from None
 
 
+class Routes:
+    """Methods that answer endpoints."""
+
+    def __init__(self, source: AnswerSource) -> None:
+        self._source = source
+
+    def endpoints(self) -> Iterable[Endpoint]:
+        return endpoints_of(self, self._source.kinds)
+
+
 async def reads_any(caller: Caller, resource: str, state: CommittedState) -> bool:
     """Whether the caller may read any object of a resource that is in `state`, or all of them."""
     if await caller.may("list", resource):
@@ -498,6 +512,10 @@ def now(sight: Sight) -> datetime:
     return sight.committed_at + timedelta(seconds=sight.silent_seconds)
 
 
-def always(values: Mapping[str, Any]) -> bool:
-    """For `Endpoint.heavy`."""
-    return True
+def links_of(templates: Mapping[str, str], ref: ObjectRef) -> dict[str, str]:
+    """URLs by title: each field of `ref` in braces is its value, with all that a URL reserves escaped."""
+    values = {f"{{{name}}}": quote(value, safe="") for name, value in ref._asdict().items()}
+    return {
+        title: re.sub("|".join(map(re.escape, values)), lambda field: values[field[0]], url)
+        for title, url in templates.items()
+    }

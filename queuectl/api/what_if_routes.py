@@ -23,9 +23,9 @@ from queuectl.answers.unknown_references import unknown_references
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
-from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Caller, Endpoint, Question
+from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Caller, Question, always, endpoint
 from queuectl.api.schemas import AMOUNT, Admission, Ahead, Committed, Condition, Document, Reason
-from queuectl.api.view import AnswerSource, always, committed, now, shallow, while_asked
+from queuectl.api.view import AnswerSource, Routes, committed, now, shallow, while_asked
 from queuectl.api.what_if_rows import WhatIfRows
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import what_if
@@ -324,7 +324,7 @@ def _amount(change: what_if.Change, amount: int) -> str:
     return format_amount(change.resource or "", amount)
 
 
-class WhatIfRoutes:
+class WhatIfRoutes(Routes):
     def __init__(
         self,
         source: AnswerSource,
@@ -339,39 +339,12 @@ class WhatIfRoutes:
         self._what_ifs = what_ifs
         self._turns = Turns()
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint(
-                "/api/v1/workloads/{namespace}/{kind}/{name}/counterfactuals",
-                "The smallest changes with which one pending workload starts now",
-                self.counterfactuals,
-                Counterfactuals,
-                heavy=always,
-            ),
-            Endpoint(
-                "/api/v1/quote",
-                "Whether a new workload would start now, where, and which workloads it would displace",
-                self.quote,
-                Quote,
-                heavy=always,
-                notes="The body is the object as it would be created, with namespace and queue label.",
-                body=MAX_MANIFEST,
-                yaml=MAX_YAML,
-            ),
-            Endpoint(
-                "/api/v1/plan",
-                "Which workloads another policy would admit, evict and strand at once",
-                self.plan,
-                PlannedPolicy,
-                heavy=always,
-                notes="The body is `{objects: [...], deleted: [...]}`: policy objects as they would be, and "
-                "others by kind, name and namespace. YAML has the objects only, as documents. For callers "
-                "that may list all workloads.",
-                body=MAX_POLICY,
-                yaml=MAX_YAML,
-            ),
-        )
-
+    @endpoint(
+        "/api/v1/workloads/{namespace}/{kind}/{name}/counterfactuals",
+        "The smallest changes with which one pending workload starts now",
+        Counterfactuals,
+        heavy=always,
+    )
     async def counterfactuals(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.find(question)
         sight = self._source.sight()
@@ -390,6 +363,15 @@ class WhatIfRoutes:
 
         return Counterfactuals(**_tries(tried, visible, fit), **committed(sight))
 
+    @endpoint(
+        "/api/v1/quote",
+        "Whether a new workload would start now, where, and which workloads it would displace",
+        Quote,
+        heavy=always,
+        notes="The body is the object as it would be created, with namespace and queue label.",
+        body=MAX_MANIFEST,
+        yaml=MAX_YAML,
+    )
     async def quote(self, question: Question) -> schemas.Committed:
         workload = await self._asked(question)
         sight = self._source.sight()
@@ -419,6 +401,17 @@ class WhatIfRoutes:
             **committed(sight),
         )
 
+    @endpoint(
+        "/api/v1/plan",
+        "Which workloads another policy would admit, evict and strand at once",
+        PlannedPolicy,
+        heavy=always,
+        notes="The body is `{objects: [...], deleted: [...]}`: policy objects as they would be, and "
+        "others by kind, name and namespace. YAML has the objects only, as documents. For callers "
+        "that may list all workloads.",
+        body=MAX_POLICY,
+        yaml=MAX_YAML,
+    )
     async def plan(self, question: Question) -> schemas.Committed:
         if not await question.caller.may("list", WORKLOADS) or not await question.caller.may(
             "list", CLUSTER_QUEUES

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +18,27 @@ from queuectl.answers.story import STORY_LIMIT, remarks
 from queuectl.answers.workload_filters import passes
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request, not_found
-from queuectl.api.page import links_of
-from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller, Cursor, Endpoint, Question
-from queuectl.api.view import HEARTBEAT_SECONDS, AnswerSource, Sight, always, committed, now, page, shallow
+from queuectl.api.requests import (
+    CLUSTER_QUEUES,
+    WORKLOADS,
+    Allowed,
+    Caller,
+    Cursor,
+    Question,
+    always,
+    endpoint,
+)
+from queuectl.api.view import (
+    HEARTBEAT_SECONDS,
+    AnswerSource,
+    Routes,
+    Sight,
+    committed,
+    links_of,
+    now,
+    page,
+    shallow,
+)
 from queuectl.core.features.nodes.inventory import is_device
 from queuectl.core.model.device_use import DeviceUse
 from queuectl.core.model.priorities import lowered_in
@@ -35,6 +53,7 @@ SCANS: Final = 5
 
 _NEWEST: Final = (requests.LIMIT, requests.NEXT)
 _PAGE: Final = (requests.AS_OF, *_NEWEST)
+_ONE: Final = "/api/v1/workloads/{namespace}/{kind}/{name}"
 _FILTERS: Final = (
     requests.NAMESPACE,
     requests.QUEUE,
@@ -61,22 +80,9 @@ def _reason(value: Reason) -> schemas.Reason:
     return schemas.Reason.model_validate(value)
 
 
-class _Reasons:
+def _reasons(state: CommittedState, caller: Visibility) -> Callable[[Reason], schemas.Reason]:
     """The reasons of a page as documents: many workloads have the same one."""
-
-    def __init__(self, state: CommittedState, caller: Visibility) -> None:
-        self._state = state
-        self._caller = caller
-        self._known: dict[Reason, schemas.Reason] = {}
-
-    def of(self, value: StoredWorkload) -> schemas.Reason | None:
-        if value.reason is None:
-            return None
-        known = self._known.get(value.reason)
-        if known is None:
-            known = _reason(as_of(self._caller.reason(value.reason), self._state))
-            self._known[value.reason] = known
-        return known
+    return cache(lambda value: _reason(as_of(caller.reason(value), state)))
 
 
 def _workload(value: StoredWorkload, state: CommittedState) -> dict[str, Any]:
@@ -127,12 +133,15 @@ def _requests(value: StoredWorkload) -> dict[str, int]:
 
 
 def _listed(
-    value: StoredWorkload, state: CommittedState, reasons: _Reasons, end: WorkloadEnd | None
+    value: StoredWorkload,
+    state: CommittedState,
+    reasons: Callable[[Reason], schemas.Reason],
+    end: WorkloadEnd | None,
 ) -> schemas.Workload:
     return schemas.Workload(
         **_workload(value, state),
         position=state.position(value),
-        reason=reasons.of(value),
+        reason=None if value.reason is None else reasons(value.reason),
         end=None if end is None else schemas.WorkloadEnd.model_validate(end),
     )
 
@@ -179,63 +188,21 @@ def _ledger_decision(row: DecisionRow, caller: Visibility, *, specs: bool) -> sc
 # --- endpoints
 
 
-class WorkloadRoutes:
+class WorkloadRoutes(Routes):
     """They read the view, and the ledger's history for data that is not in the view."""
 
     def __init__(self, source: AnswerSource, links: Mapping[str, str] | None = None) -> None:
         self._source, self._links = source, links or {}
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        one = "/api/v1/workloads/{namespace}/{kind}/{name}"
-        return (
-            Endpoint(
-                "/api/v1/workloads",
-                "Workloads in the order in which they were first seen",
-                self.workloads,
-                schemas.Page[schemas.Workload],
-                (*_FILTERS, requests.kind_parameter(self._source.kinds), *_PAGE),
-                lambda values: values.get("phase") in OVER or "asOf" in values,
-            ),
-            Endpoint(
-                one,
-                "One workload: why it is pending, what holds the missing quota, what would help",
-                self.workload,
-                schemas.WorkloadDetail,
-                (requests.AS_OF,),
-            ),
-            Endpoint(
-                f"{one}/history",
-                "Decisions on one workload, oldest first",
-                self.history,
-                schemas.Page[schemas.WorkloadDecision],
-                _PAGE,
-                always,
-            ),
-            Endpoint(
-                f"{one}/story",
-                "The last decisions on one workload and the writes to its object, oldest first",
-                self.story,
-                schemas.Page[schemas.Remark],
-                (requests.AS_OF,),
-                heavy=always,
-                notes=f"At most {STORY_LIMIT} items; `next` is always null.",
-            ),
-            Endpoint(
-                "/api/v1/decisions",
-                "Decisions by sequence, oldest first",
-                self.decisions,
-                schemas.Decisions,
-                (requests.AFTER, requests.EPOCH, requests.WAIT, requests.NAMESPACE, requests.QUEUE, *_PAGE),
-                always,
-                "All decisions for callers that may list all workloads; for others those on workloads they "
-                "may list. If `next` is null, all decisions up to `sequence` have been returned: continue "
-                "with `after` set to it and `epoch` set to that of the answer. A page may be empty although "
-                "`next` is set.",
-            ),
-        )
-
     # --- workloads --------------------------------------------------------------------------------
 
+    @endpoint(
+        "/api/v1/workloads",
+        "Workloads in the order in which they were first seen",
+        schemas.Page[schemas.Workload],
+        (*_FILTERS, requests.kind_parameter, *_PAGE),
+        heavy=lambda values: values.get("phase") in OVER or "asOf" in values,
+    )
     async def workloads(self, question: Question) -> schemas.Committed:
         after = await self._source.after(question)
         question = of_caller(question)
@@ -262,7 +229,7 @@ class WorkloadRoutes:
                 open = await self._open(question, sight.state, wanted, after, _since(question, sight))
                 rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         visible = await self._visible(question.caller, "list", *(workload.reason for workload in rows))
-        reasons = _Reasons(sight.state, visible)
+        reasons = _reasons(sight.state, visible)
         ends = await self._ends(rows, question, sight.state)
         items = (_listed(workload, sight.state, reasons, ends.get(workload.id)) for workload in rows)
         return await page(schemas.Workload, items, next, sight)
@@ -341,6 +308,12 @@ class WorkloadRoutes:
                 return rows, None
         return rows, self._source.next(question, [before])
 
+    @endpoint(
+        _ONE,
+        "One workload: why it is pending, what holds the missing quota, what would help",
+        schemas.WorkloadDetail,
+        (requests.AS_OF,),
+    )
     async def workload(self, question: Question) -> schemas.Committed:
         workload = await self.find(question)
         sight = await self._source.sight_of(question)
@@ -370,6 +343,13 @@ class WorkloadRoutes:
         held = await self._source.ask(readings.held_by_attempts(over, until=until))
         return {workload: end_of(decisions, held) for workload, decisions in lives.items()}
 
+    @endpoint(
+        f"{_ONE}/history",
+        "Decisions on one workload, oldest first",
+        schemas.Page[schemas.WorkloadDecision],
+        _PAGE,
+        heavy=always,
+    )
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self.find(question)
         sight = await self._source.sight_of(question)
@@ -384,6 +364,14 @@ class WorkloadRoutes:
         items = (_decision(row, visible, ended.get(row.sequence)) for row in shown)
         return await page(schemas.WorkloadDecision, items, next, sight)
 
+    @endpoint(
+        f"{_ONE}/story",
+        "The last decisions on one workload and the writes to its object, oldest first",
+        schemas.Page[schemas.Remark],
+        (requests.AS_OF,),
+        heavy=always,
+        notes=f"At most {STORY_LIMIT} items; `next` is always null.",
+    )
     async def story(self, question: Question) -> schemas.Committed:
         workload = await self.find(question)
         sight = await self._source.sight_of(question)
@@ -436,6 +424,17 @@ class WorkloadRoutes:
 
     # --- decisions --------------------------------------------------------------------------------
 
+    @endpoint(
+        "/api/v1/decisions",
+        "Decisions by sequence, oldest first",
+        schemas.Decisions,
+        (requests.AFTER, requests.EPOCH, requests.WAIT, requests.NAMESPACE, requests.QUEUE, *_PAGE),
+        heavy=always,
+        notes="All decisions for callers that may list all workloads; for others those on workloads they "
+        "may list. If `next` is null, all decisions up to `sequence` have been returned: continue "
+        "with `after` set to it and `epoch` set to that of the answer. A page may be empty although "
+        "`next` is set.",
+    )
     async def decisions(self, question: Question) -> schemas.Committed:
         namespace = question.values.get("namespace")
         if namespace is not None:

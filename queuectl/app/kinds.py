@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
-from queuectl.kinds.jobs import JobKind
-from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kube.definitions import served_versions
 from queuectl.kube.errors import ApiError
 from queuectl.kube.reviews import ACCESS_REVIEWS

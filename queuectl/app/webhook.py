@@ -11,7 +11,7 @@ from pathlib import Path
 from queuectl.app.kinds import job_kinds
 from queuectl.app.process import stop_on_signals
 from queuectl.certificates.tls_context import Publish, Serving, serving_tls
-from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kube.connections import session_to
 from queuectl.kube.secrets import WebhookConfiguration
 from queuectl.kube.session import Session

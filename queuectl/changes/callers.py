@@ -12,9 +12,9 @@ from queuectl.changes import edit as changing
 from queuectl.changes import fit as fitting
 from queuectl.changes import move as moving
 from queuectl.changes.edit import EditedField, EditTarget, WorkloadTarget
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import CannotFit, sized
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.account import Bearer
 from queuectl.kube.connections import account_of
 from queuectl.kube.errors import (

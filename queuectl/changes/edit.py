@@ -11,13 +11,12 @@ from typing import Final
 
 from queuectl.core.model.workload import ForcedRelease, WorkloadId
 from queuectl.kinds.admission import parse
-from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, KindRegistry
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, MAX_STOP_REASON, VERSION
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,
     GROUP_LABEL,

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from queuectl import files
 from queuectl.changes.edit import BadTarget, EditTarget, part, workload
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, KindRegistry
 from queuectl.kinds.labels import KUEUES_TOO, first
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, GROUP_SIZE
 from queuectl.kube.errors import Conflict
 from queuectl.kube.session import Session

@@ -20,7 +20,7 @@ from queuectl.cli.printing import printable
 
 if TYPE_CHECKING:
     from queuectl.app.kinds import Kinds
-    from queuectl.kinds.registry import KindRegistry
+    from queuectl.kinds.jobs import KindRegistry
     from queuectl.settings import Settings
 
 FORMATS: Final = ("table", "wide", "json", "yaml")

@@ -15,10 +15,10 @@ from queuectl.importers.kueue_configuration import configurations, fair_sharing,
 from queuectl.importers.kueue_marks import KUEUE, is_kueues, meaning, remark
 from queuectl.importers.result import Imported, Note
 from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY, leave_out
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.json_fields import clean, kind_of
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION
-from queuectl.kinds.registry import KindRegistry
 
 _PREFIX: Final = f"{KUEUE}/"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

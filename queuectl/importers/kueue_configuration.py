@@ -11,10 +11,10 @@ from typing import Any, Final
 from queuectl.core.model.events import PolicyInvalid
 from queuectl.importers.kueue_marks import KUEUE, ONLY_PODS
 from queuectl.importers.result import Note
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.json_fields import clean
 from queuectl.kinds.policy import policy_event
 from queuectl.kinds.policy_objects import API_VERSION
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kubernetes_yaml import BadYaml, load
 
 _GROUP: Final = f"config.{KUEUE}"

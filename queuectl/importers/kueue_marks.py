@@ -7,10 +7,9 @@ from typing import Any, Final, TypeGuard
 
 from queuectl.importers.result import Note
 from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, KindRegistry
 from queuectl.kinds.json_fields import clean
 from queuectl.kinds.labels import MAX_RUN_LABEL
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_INDEX, GROUP_LABEL, GROUP_SIZE
 
 KUEUE: Final = "kueue.x-k8s.io"

@@ -6,11 +6,11 @@ from typing import Final
 
 from queuectl.kinds.app_wrapper import app_wrapper
 from queuectl.kinds.batch_job import JOB
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.jobset import JOB_SET
 from queuectl.kinds.kubeflow import MPI_JOB, MPI_JOB_V1, TRAINING
 from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.spark import SPARK_APPLICATION
 from queuectl.kinds.train_job import TRAIN_JOB

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from queuectl.core.model.events import ContextGone, ContextObserved, Event
 from queuectl.core.model.policy import Gate
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.json_fields import BadField, Json, mapping, timestamp
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, QueueLabels
 from queuectl.kinds.manifests import manifests
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kubernetes_yaml import load
 
 GATE: Final = "queuectl-jobs"

@@ -39,9 +39,8 @@ from queuectl.kinds.gate_rules import (
     template_marks,
     templates,
 )
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.labels import KUEUE_MARKS, KUEUE_QUEUE_LABEL, OWN, QueueLabels
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import POD_LABELS
 
 TEMPLATES: Final = Path(__file__).with_name("templates")

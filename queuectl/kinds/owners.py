@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.json_fields import BadField, Json, checked, mapping, objects
-from queuectl.kinds.registry import KindRegistry
 
 MAX_OWNERS: Final = 1 << 15
 """ownerReferences that are read: an object of the size that the API server accepts has fewer. Users may add

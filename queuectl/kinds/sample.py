@@ -8,10 +8,9 @@ from typing import Final
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import Workload, WorkloadOutcome
-from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, KindRegistry
 from queuectl.kinds.json_fields import BadField, Json, mapping, shown
 from queuectl.kinds.pod_group import POD_GROUP, of_pods_like
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL, RESERVED
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import observe

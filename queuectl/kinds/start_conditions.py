@@ -18,8 +18,8 @@ from queuectl.core.model.start_conditions import (
     AfterWorkload,
     StartConditions,
 )
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.json_fields import BadField, Json, shown, timestamp
-from queuectl.kinds.registry import KindRegistry
 
 _LONGEST: Final = 8192
 """Characters of AFTER that are read."""

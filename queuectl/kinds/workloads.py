@@ -28,7 +28,7 @@ from queuectl.core.model.workload import (
 )
 from queuectl.kinds.admission import AdmissionAnnotation, parse
 from queuectl.kinds.devices import pod_claims
-from queuectl.kinds.jobs import Elastic, JobKind, Status
+from queuectl.kinds.jobs import NO_KINDS, Elastic, JobKind, KindRegistry, Status
 from queuectl.kinds.json_fields import (
     MAX_COUNT,
     BadField,
@@ -44,7 +44,6 @@ from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.owners import controller, controlling
 from queuectl.kinds.pod_counts import as_requested, elastic, reduced
 from queuectl.kinds.podsets import Computed, NotYet, Pods, text_at
-from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.requests import RequestProblem, counted, not_charged, pod_resources
 from queuectl.kinds.reserved_keys import (
     ADMISSION_ANNOTATION,

@@ -9,9 +9,9 @@ from typing import Final
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.group_owners import GROUP_OWNERS
+from queuectl.kinds.jobs import NO_KINDS, KindRegistry
 from queuectl.kinds.labels import OWN, QueueLabels, selection
 from queuectl.kinds.owners import controlling
-from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound

@@ -21,9 +21,8 @@ from queuectl.core.model.workload import Effect, ObjectRef, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.labels import OWN, QueueLabels, queued_by
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import finished, observe
 from queuectl.kube.errors import (
     ApiError,

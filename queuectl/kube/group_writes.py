@@ -15,10 +15,9 @@ from typing import Final, TypeVar
 from queuectl.core.model.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model.workload import Effect, WorkloadId, names_claim
 from queuectl.kinds import patches
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.pod_group import Unit
 from queuectl.kinds.pod_group_members import Member, version_of
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.stop_annotations import recorded_stop

@@ -9,11 +9,10 @@ from typing import Any, Final
 from queuectl.core.model.pods import PodOwner
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.admission import parse
-from queuectl.kinds.jobs import Copies, JobKind, PodLabel, value_at
+from queuectl.kinds.jobs import Copies, JobKind, KindRegistry, PodLabel, value_at
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.pod_group import Unit
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, STOPPED_ANNOTATION, WORKLOAD_LABEL
 from queuectl.kinds.workloads import finished
 from queuectl.kube.objects import child_row, read_child, read_object

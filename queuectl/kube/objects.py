@@ -10,14 +10,13 @@ from queuectl.core.features.ownership import MAX_OWNERS
 from queuectl.core.model.events import Event, OwnerRead, WorkloadGone
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.group_owners import GROUP_OWNERS, OwnerOfGroup, owner_of
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.labels import QueueLabels, selection
 from queuectl.kinds.owners import controlling, controls
 from queuectl.kinds.pod_group import Unit, composed, units
 from queuectl.kinds.pod_group_members import Member, member, version_of
 from queuectl.kinds.podsets import Computed
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
 from queuectl.kinds.workloads import identity, is_queued, observe
 from queuectl.kube.errors import Forbidden, NotFound

@@ -13,7 +13,7 @@ from typing import Final
 from queuectl.core.model.events import Event, WorkloadGone
 from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.kinds.group_owners import GroupOwner, OwnerOfGroup, Replicas, owner_of
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import NO_KINDS, JobKind, KindRegistry
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.pod_group import (
     NO_MOST,
@@ -29,7 +29,6 @@ from queuectl.kinds.pod_group import (
     units,
 )
 from queuectl.kinds.pod_group_members import Member, member, version_of
-from queuectl.kinds.registry import NO_KINDS, KindRegistry
 from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kinds.stop_annotations import keeps_place
 from queuectl.kinds.workloads import observe

@@ -17,14 +17,13 @@ from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.devices import GROUP, DeviceSlices, device_taint_rule
 from queuectl.kinds.gate import BINDING, GATE_LABEL, POLICY, GateWatch
 from queuectl.kinds.group_owners import GROUP_OWNERS
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import OWN, QueueLabels, selection
 from queuectl.kinds.pods import POD_QUERY, pod_event
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP as POLICY_GROUP
 from queuectl.kinds.policy_objects import VERSION
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.single_pod import POD, maker
 from queuectl.kinds.stop_annotations import keeps_place
 from queuectl.kinds.workloads import observe

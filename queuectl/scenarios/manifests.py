@@ -14,11 +14,10 @@ from queuectl.importers.kueue import LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_
 from queuectl.importers.kueue_marks import KUEUE
 from queuectl.kinds.context import CONTEXT_KINDS, as_created
 from queuectl.kinds.field_support import unsupported
-from queuectl.kinds.jobs import conditions
+from queuectl.kinds.jobs import KindRegistry, conditions
 from queuectl.kinds.json_fields import BadField, Json
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION, GROUP
-from queuectl.kinds.registry import KindRegistry
 
 Path = tuple[int | str, ...]
 """Keys and indexes on the way to a value within a document."""

@@ -12,11 +12,10 @@ from typing import Any, Final
 import orjson
 
 from queuectl.kinds.admission import CONTROLLER_USER
-from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, KindRegistry
 from queuectl.kinds.json_fields import BadField, Json, mapping, text
 from queuectl.kinds.labels import KUEUES_TOO, may_queue
 from queuectl.kinds.podsets import Operation
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import (
     BYPASS_ANNOTATION,
     GROUPS_ANNOTATION,

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.net.listener import ConnectionLimits, body_of, connection_of
 from queuectl.webhook.mutation import BadReview, answered
 

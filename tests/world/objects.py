@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from queuectl.core.model.start_conditions import AFTER, BEGIN, MAX_RUNNING
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, KindRegistry
 from queuectl.kinds.labels import ARRAY_LABEL, MAX_RUN_LABEL
 from queuectl.kinds.manifests import manifests as made
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, GROUP_SIZE, SCHEDULING_GATE
 from queuectl.kube.session import api_path
 from queuectl.sandbox.example import fake_node, pytorchjob_crd

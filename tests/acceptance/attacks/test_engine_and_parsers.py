@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from queuectl.api.page import links_of
+from queuectl.api.view import links_of
 from queuectl.core.decisions import Admit, Configure, Enqueue, Evict, PodOwnerToRead, Release
 from queuectl.core.model.events import PodObserved, PodOwnerRead, PolicyObserved
 from queuectl.core.model.pods import Pod, PodOwner

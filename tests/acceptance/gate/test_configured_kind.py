@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from queuectl.cli.commands import main
 from queuectl.core.model.events import Result
 from queuectl.core.model.workload import Verb
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.manifests import policy_name
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH, Session

@@ -22,8 +22,8 @@ from queuectl.cli.commands import main
 from queuectl.core.model.events import Result, WorkloadObserved
 from queuectl.core.model.workload import Effect, ObjectRef, Verb
 from queuectl.kinds.builtin import OPTIONAL
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.pod_group import POD_GROUP
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import USER_ANNOTATION
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import ApiError

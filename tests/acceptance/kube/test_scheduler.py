@@ -20,10 +20,9 @@ from queuectl.core.model.policy import CapacityMode, FlavorNodes, ResourceFlavor
 from queuectl.core.model.workload import Workload, WorkloadOutcome
 from queuectl.kinds.builtin import OPTIONAL
 from queuectl.kinds.context import CONTEXT_KINDS
-from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kinds.jobs import QUEUE_LABEL, KindRegistry
 from queuectl.kinds.node_constraints import toleration_json
 from queuectl.kinds.pods import pod_event
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster

@@ -25,9 +25,8 @@ from queuectl.core.model.workload import (
     PodSetAssignment,
     Verb,
 )
-from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, KindRegistry
 from queuectl.kinds.labels import OWN, QueueLabels
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster

@@ -17,7 +17,7 @@ from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.start_conditions import NamedWorkload
 from queuectl.core.model.workload import Phase, WorkloadOutcome
 from queuectl.kinds.builtin import OPTIONAL
-from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import ApiError
 from queuectl.kube.pod_groups import LedgerGroups

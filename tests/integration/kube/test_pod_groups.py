@@ -12,9 +12,9 @@ import pytest_asyncio
 from queuectl.core.model.events import Event, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model.workload import Effect, ObjectRef, Verb, WorkloadOutcome
 from queuectl.kinds.builtin import OPTIONAL
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.labels import OWN
 from queuectl.kinds.pod_group import POD_GROUP
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.census import admitted, labelled
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.objects import read_units

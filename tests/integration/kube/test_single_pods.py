@@ -12,7 +12,7 @@ import pytest_asyncio
 from queuectl.core.model.events import Result
 from queuectl.core.model.workload import Effect, Verb
 from queuectl.kinds.builtin import OPTIONAL
-from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import JSON_PATCH, api_path

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuectl.api.page import links_of
+from queuectl.api.view import links_of
 from queuectl.core.model.policy import AccountSource
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.workload import (

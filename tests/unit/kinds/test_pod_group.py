@@ -19,10 +19,10 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Phase, WorkloadId, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.labels import OWN, selection
 from queuectl.kinds.pod_group import MAX_PODS, POD_GROUP, Unit, composed, units
 from queuectl.kinds.pod_group_members import member
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.sample import as_created, tried
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.workloads import observe

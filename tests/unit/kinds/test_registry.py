@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.manifests import TEMPLATES, file_name, manifests
 from queuectl.kinds.podsets import Templates
-from queuectl.kinds.registry import KindRegistry
 from tests.acceptance.manifests.rendered import MANIFESTS
 from tests.job_kinds import JOB_KINDS
 

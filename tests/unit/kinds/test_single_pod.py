@@ -16,10 +16,10 @@ from queuectl.core.model.workload import Effect, Eviction, Verb, WorkloadOutcome
 from queuectl.kinds import patches
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
 from queuectl.kinds.gate import BINDING, expected
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.labels import KUEUES_TOO, OWN, selection
 from queuectl.kinds.manifests import manifests
 from queuectl.kinds.pods import pod_event
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.single_pod import POD, gate_operations
 from queuectl.kinds.workloads import observe
 from queuectl.settings import Settings

@@ -9,8 +9,8 @@ import pytest
 
 from queuectl.core.model.events import Event, WorkloadObserved
 from queuectl.kinds.builtin import BUILT_IN, OPTIONAL
+from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.pod_group import POD_GROUP
-from queuectl.kinds.registry import KindRegistry
 from queuectl.kube import places
 from queuectl.kube.pod_groups import PodGroups
 from queuectl.kube.sources import Source, sources
