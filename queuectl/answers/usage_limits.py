@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from queuectl.answers.charged_pods import PodsAsCharged
 from queuectl.answers.state import CommittedState
-from queuectl.core.features.usage_limits.rules import LimitRules
-from queuectl.core.features.usage_limits.usage import Holder, LimitUsage, demand_for, demand_of
+from queuectl.core.features.usage_limits.usage import Holder, LimitRules, LimitUsage, demand_for, demand_of
 from queuectl.core.model.policy import ClusterQueue, Cohort
 from queuectl.core.model.reasons import Code, Limit, waits_for_victims
 from queuectl.core.model.usage_limits import Dimension, SubjectKind, UsageLimit

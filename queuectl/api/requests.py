@@ -448,14 +448,15 @@ def endpoint(
     *,
     heavy: Callable[[Mapping[str, Any]], bool] = _light,
     notes: str = "",
-    body: int = 0,
-    yaml: int = 0,
+    **bytes_of: int,
 ) -> Callable[[Method], Method]:
-    """Decorates the method that answers this path, with the fields of its Endpoint."""
+    """Decorates the method that answers this path, with the fields of its Endpoint; `bytes_of`: `body` and
+    `yaml`."""
 
     def row(answer: Answer, kinds: KnownKinds) -> Endpoint:
         found = tuple(one if isinstance(one, Parameter) else one(kinds) for one in parameters)
-        return Endpoint(path, summary, answer, model, found, heavy, notes, body, yaml)
+        most = bytes_of.get("body", 0), bytes_of.get("yaml", 0)
+        return Endpoint(path, summary, answer, model, found, heavy, notes, *most)
 
     def note(method: Method) -> Method:
         _ROWS[method] = row

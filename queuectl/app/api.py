@@ -28,10 +28,10 @@ from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound
 from queuectl.kube.reviews import KubeReviews, NoReviews
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger.admin import schema
+from queuectl.ledger.device_use import LedgerDeviceUse
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.budgets import LedgerBudgetReadings
-from queuectl.ledger.read.device_use import LedgerDeviceUseReadings
 from queuectl.ledger.read.queries import LedgerReadings, clusters
 from queuectl.ledger.read.statements import LedgerStatements
 from queuectl.metrics.exposition import RestMetrics
@@ -112,7 +112,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             changes=changes,
             statements=LedgerStatements(pool, cluster),
             card_of=rate_card,
-            device_use=LedgerDeviceUseReadings(pool, cluster),
+            device_use=LedgerDeviceUse(pool, cluster),
             budgets=LedgerBudgetReadings(pool, cluster),
             links=wanted.links,
         )

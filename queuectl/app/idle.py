@@ -13,8 +13,8 @@ from queuectl.idle.check import Judged, Queries, check
 from queuectl.idle.prometheus import Prometheus
 from queuectl.idle.verdicts import UseRules
 from queuectl.kube.session import Session
+from queuectl.ledger.device_use import LedgerDeviceUse
 from queuectl.ledger.pool import Pool
-from queuectl.ledger.write.device_use import LedgerDeviceUse
 from queuectl.ports.idle import UseRecords
 from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable
 from queuectl.settings.idle import IdleSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Final
@@ -293,6 +293,10 @@ class Directory:
         """Return the LocalQueues that point to this ClusterQueue, which need not exist."""
         return self._pointing.get(cluster_queue, {}).keys()
 
+    def known_queues(self) -> Set[str]:
+        """Return the ClusterQueues that exist or have an invalid spec."""
+        return self.queues.keys() | {key.name for key in self.invalid if key.kind == "ClusterQueue"}
+
     def condition(self, name: str) -> Condition:
         """Return the condition of a ClusterQueue that exists or has an invalid spec (Q1)."""
         invalid = self.invalid.get(ConfigKey("ClusterQueue", "", name))
@@ -385,16 +389,10 @@ class Directory:
         if name is None and DEFAULT_PRIORITY_CLASS in self._priorities:
             name = DEFAULT_PRIORITY_CLASS
         if name is not None:
-            named_class = self._priorities.get(name)
-            if named_class is None:
-                detail = f"WorkloadPriorityClass {name} not found"
-                return Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
-            return named_class.value
+            return _value_of(self._priorities.get(name), f"WorkloadPriorityClass {name}")
         for pod_set in workload.pod_sets:
             if named := pod_set.priority_class:
-                found = self._pod_priorities.get(named)
-                detail = f"PriorityClass {named} not found"
-                return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
+                return _value_of(self._pod_priorities.get(named), f"PriorityClass {named}")
         default = self.pods.default_priority
         return default.value if default is not None else 0
 
@@ -472,3 +470,7 @@ def local_condition(local: LocalQueue, of_queue: Condition | None) -> Condition:
     if not of_queue.active:
         return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
     return READY
+
+
+def _value_of(found: WorkloadPriorityClass | PriorityClass | None, named: str) -> int | Reason:
+    return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=f"{named} not found")

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 
-from queuectl.core import committed_plans, outputs
+from queuectl.core import committed_plans
 from queuectl.core.copies import fork
 from queuectl.core.cycle.plan_draft import PlanDraft, admissions_turn
-from queuectl.core.decisions import (
-    Plan,
-)
+from queuectl.core.decisions import Plan
 from queuectl.core.feature import Alarm, Number
 from queuectl.core.features.feature_set import new_state
 from queuectl.core.model.events import Event
@@ -22,11 +20,12 @@ from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfigur
 from queuectl.core.model.workload import (
     Effect,
     EffectKey,
+    Eviction,
     LedgerSnapshot,
     PodsReady,
 )
 from queuectl.core.observed_events import fold
-from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
+from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
@@ -174,21 +173,71 @@ class Engine:
 
     def take_effects(self) -> list[Effect]:
         """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""
-        return outputs.take_effects(self._state)
+        effects: list[Effect] = []
+        state = self._state
+        if not state.synced:
+            return effects  # flavors may not have been read yet
+        for entry in list(state.outbox.values()):
+            attempt, verb = entry.attempt, entry.unacknowledged
+            workload, seen = entry.workload, entry.observation
+            if attempt is None or verb is None or workload is None or seen is None:
+                continue  # restored, and its object is not observed yet
+            del state.outbox[entry.id]
+            entry.dispatched = True
+            eviction = None
+            if entry.evicted_at is not None and entry.reason is not None:
+                eviction = Eviction(entry.reason, entry.evicted_at, state.features.fails(entry))
+            names = sorted({flavor for p in attempt.assignment.pod_sets for _, flavor in p.flavors})
+            effects.append(
+                Effect(
+                    key=EffectKey(entry.id, attempt.number, verb),
+                    workload=workload,
+                    observation=seen,
+                    attempt=attempt,
+                    flavors=tuple(f for name in names if (f := state.directory.flavors.get(name))),
+                    eviction=eviction,
+                )
+            )
+        return effects
 
     def unacknowledged(self) -> frozenset[EffectKey]:
         """Return all committed writes that are not acknowledged."""
-        return outputs.unacknowledged(self._state)
+        return frozenset(
+            EffectKey(entry.id, entry.attempt.number, entry.unacknowledged)
+            for entry in self._state.entries.values()
+            if entry.unacknowledged is not None and entry.attempt is not None
+        )
 
     def take_pods_ready(self) -> list[PodsReady]:
         """Return how many pods are ready, for admitted workloads where that changed since the last call."""
-        return outputs.take_pods_ready(self._state)
+        changed, self._state.pods_changed = self._state.pods_changed, set()
+        return [
+            PodsReady(
+                entry.id, entry.attempt.number, entry.observation.pods_ready, entry.observation.pods_missing
+            )
+            for entry in map(self._state.entries.get, sorted(changed))
+            if entry is not None and entry.attempt is not None and entry.observation is not None
+            if entry.observation.pods_ready is not None
+        ]
 
     def take_reports(
         self,
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
-        return outputs.take_reports(self._state)
+        state = self._state
+        if not state.synced:
+            return [], [], []
+        state.changed_queues |= state.features.changed_warnings()
+        # An admission changes the positions in all LocalQueues of its ClusterQueue.
+        state.changed.update(*(state.directory.pointing_to(name) for name in state.changed_queues))
+        locals_, queues = sorted(state.changed), sorted(state.changed_queues)
+        state.changed, state.changed_queues = set(), set()
+        known, builder = state.directory.known_queues(), ReportBuilder(state)
+        return (
+            [builder.local_queue(name) for name in locals_ if name in state.directory.local_queues],
+            [builder.cluster_queue(name) for name in queues if name in known],
+            [name for name in queues if name not in known],
+        )
 
     def numbers(self) -> list[Number]:
         """Return the numbers of features for metrics."""
@@ -200,4 +249,14 @@ class Engine:
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""
-        return outputs.cluster_report(self._state)
+        state = self._state
+        state.changed_queues |= state.features.changed_warnings()
+        aside = sum(what in state.entries for what in state.frozen)
+        return ClusterReport(
+            strays=ReportBuilder(state).strays(state.directory.known_queues()),
+            frozen=len(state.frozen) - aside,
+            set_aside=aside,
+            gate_installed=state.directory.gate is not None,
+            local_queues=frozenset(state.directory.local_queues),
+            warnings=state.features.warnings,
+        )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from datetime import datetime
 
-from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.feature import Features
 from queuectl.core.model.capacity import CapacityWarning, PodDemand
 from queuectl.core.model.policy import ClusterQueue, Condition, LocalQueueName
 from queuectl.core.model.reasons import Code, Reason
@@ -17,9 +14,9 @@ from queuectl.core.model.values import value
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.queues.line import line
-from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
+from queuectl.core.state import EngineState
 
 
 @value(frozen=True, slots=True)
@@ -106,29 +103,14 @@ LINE = 1000
 
 
 class ReportBuilder:
-    """Builds reports from one state of the queues.
+    """Builds reports from one state of the queues, which may not change meanwhile. Past usage, if it counts,
+    is taken as of now."""
 
-    `members`: entries by LocalQueue. `holders`: entries with an open attempt by charged ClusterQueue.
-    `pending`: pending queues by ClusterQueue. None of them may change while the builder is in use. Past
-    usage, if it counts, is taken at `now`.
-    """
-
-    def __init__(
-        self,
-        directory: Directory,
-        members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
-        holders: Mapping[str, Mapping[WorkloadId, Entry]],
-        pending: Mapping[str, PendingQueue],
-        features: Features,
-        now: datetime,
-    ) -> None:
-        self._directory = directory
-        self._members = members
-        self._holders = holders
-        self._pending = pending
-        self._past = features.usage
-        self._features = features
-        self._now = now
+    def __init__(self, state: EngineState) -> None:
+        self._directory = state.directory
+        self._members, self._holders, self._pending = state.members, state.holders, state.pending
+        self._features = state.features
+        self._now = max(state.now, state.clock)
         self._lines: dict[str, Sequence[Entry]] = {}
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
 
@@ -193,12 +175,12 @@ class ReportBuilder:
         found = self._lines.get(cluster_queue)
         if found is None:
             queue = self._pending.get(cluster_queue)
-            found = line(queue, self._directory, self._past, self._now) if queue is not None else ()
+            found = line(queue, self._directory, self._features.usage, self._now) if queue is not None else ()
             self._lines[cluster_queue] = found
         return found
 
     def _usage_line(self, queue: ClusterQueue | None) -> tuple[WorkloadId, ...] | None:
-        if queue is None or not queue.usage_based or self._past is None:
+        if queue is None or not queue.usage_based or self._features.usage is None:
             return None
         return tuple(entry.id for entry in self._line(queue.name)[:LINE])
 

@@ -16,7 +16,7 @@ from queuectl.importers.slurm_notes import Notes
 from queuectl.importers.slurm_site import ROOT, Pool, SlurmAccount, SlurmSite
 from queuectl.importers.slurm_text import Record, SlurmKind
 from queuectl.importers.slurm_values import BadValue, SlurmNames, limited, quantity, tres, unset, whole
-from queuectl.kinds.usage_limit_objects import MAX_WORKLOADS
+from queuectl.kinds.subject_policy_objects import MAX_WORKLOADS
 
 Json = dict[str, Any]
 _MOST_MEBIBYTES: Final = 2**40

@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from queuectl.kinds.attributed_templates import CRON_JOBS, OF_PODS, AttributedTemplate
 from queuectl.kinds.gate_rules import (
+    CRON_JOBS,
+    OF_PODS,
+    AttributedTemplate,
     asked,
     attributed,
     by_controller_of_owner,

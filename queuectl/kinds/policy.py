@@ -55,16 +55,16 @@ from queuectl.core.model.resources import BadQuantity, parse_quantity
 from queuectl.core.model.workload import ConfigKey
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
-from queuectl.kinds.budget_objects import BudgetObject
 from queuectl.kinds.field_support import unsupported
-from queuectl.kinds.idle_policy_objects import IdlePolicyObject
 from queuectl.kinds.invalid import dotted, problems_of
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.policy_amounts import BadPolicy, amount_of, listed_once
 from queuectl.kinds.policy_schema import FlavorNodesModel
 from queuectl.kinds.reserved_keys import AUTHOR_ANNOTATION, RESTRICTED_LABEL
 from queuectl.kinds.subject_policies import budget, idle_policy, usage_limit
-from queuectl.kinds.usage_limit_objects import (
+from queuectl.kinds.subject_policy_objects import (
+    BudgetObject,
+    IdlePolicyObject,
     UsageLimitObject,
 )
 from queuectl.kinds.workloads import MAX_NAME

@@ -16,7 +16,7 @@ from queuectl.core.model.budgets import (
     Period,
     PeriodKind,
 )
-from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.device_use import IdlePolicy
 from queuectl.core.model.resources import CPU
 from queuectl.core.model.usage_limits import (
     WORKLOADS,
@@ -27,10 +27,17 @@ from queuectl.core.model.usage_limits import (
     UsageLimit,
 )
 from queuectl.core.model.workload import ConfigKey
-from queuectl.kinds.budget_objects import BudgetGrantSpec, BudgetObject
-from queuectl.kinds.idle_policy_objects import AFTER_NOTICE, LEAST_NOTICE, IdlePolicyObject
 from queuectl.kinds.policy_amounts import BadPolicy, amount_of, listed_once
-from queuectl.kinds.usage_limit_objects import LimitSubjectSpec, LimitTargetSpec, UsageLimitObject
+from queuectl.kinds.subject_policy_objects import (
+    AFTER_NOTICE,
+    LEAST_NOTICE,
+    BudgetGrantSpec,
+    BudgetObject,
+    IdlePolicyObject,
+    LimitSubjectSpec,
+    LimitTargetSpec,
+    UsageLimitObject,
+)
 
 
 def _subject(subject: LimitSubjectSpec) -> LimitSubject:

@@ -56,7 +56,7 @@ class GroupWrites:
         quota = {one.name: one.count for one in pod_sets if not names_claim(one.name)}
         unit, version, invalid = None, 0, dict[tuple[str, int], Invalid]()
         for _ in range(_TRIES):
-            unit, obj = await self._read(kind, effect)
+            _, unit, obj = await self._read(kind, effect)
             if unit is None:
                 return _gone(effect)
             if _is_another(kind, effect, unit, obj):
@@ -114,11 +114,10 @@ class GroupWrites:
         """Record on its pods that the start is given up, unless one of them has been started by now."""
         invalid = set[tuple[str, int]]()
         for _ in range(_TRIES):
-            found = await read_units(self._session, kind, effect.workload.ref)
-            obj = next((obj for unit, obj in found if unit.id == effect.key.workload), None)
-            if obj is None:
+            found, unit, obj = await self._read(kind, effect)
+            if unit is None:
                 return _gone(effect)
-            if obj["unit"].started:
+            if unit.started:
                 return _done(effect, obj["metadata"]["generation"])
             records = [one for one in _records(effect, found) if (one[0].uid, one[0].version) not in invalid]
             if not records or await self._record(records, invalid) is not None:
@@ -133,19 +132,18 @@ class GroupWrites:
         change any more, and this read has a later version than the last watch event about them.
         """
         for tried in range(_TRIES):
-            found = await read_units(self._session, kind, effect.workload.ref)
-            obj = next((obj for unit, obj in found if unit.id == effect.key.workload), None)
-            running = [one for one in obj["unit"].started if _is_to_stop(effect, one)] if obj else []
+            found, unit, obj = await self._read(kind, effect)
+            running = [one for one in unit.started if _is_to_stop(effect, one)] if unit else []
             records = _records(effect, found)
             if not running and not records:
-                if obj is None:
+                if unit is None:
                     return _gone(effect)
-                ends = any(one.alive for one in obj["unit"].started)
+                ends = any(one.alive for one in unit.started)
                 seen = None if ends else observe(kind, obj, owners=self._kinds)
                 return EffectSettled(effect.key, Result.DONE, obj["metadata"]["generation"]), seen
             denied = await self._record(records, set())
             if denied is not None and not running:
-                raise WriteDenied(str(denied), (_done(effect, 0) if obj else _gone(effect))[0]) from denied
+                raise WriteDenied(str(denied), (_done(effect, 0) if unit else _gone(effect))[0]) from denied
             if tried < _CONDITION_TRIES:
                 await _each(lambda one: self._mark(effect, one), running)
             await _each(self._delete, running)
@@ -183,9 +181,12 @@ class GroupWrites:
         with suppress(NotFound, Conflict):  # gone, or another pod has its name
             await self._session.delete(object_path(POD, one.ref), {"preconditions": {"uid": one.uid}})
 
-    async def _read(self, kind: JobKind, effect: Effect) -> tuple[Unit | None, Object]:
+    async def _read(
+        self, kind: JobKind, effect: Effect
+    ) -> tuple[Sequence[tuple[Unit, Object]], Unit | None, Object]:
+        """The units of its group, and its own with its object; None: it has none."""
         found = await read_units(self._session, kind, effect.workload.ref)
-        return next((entry for entry in found if entry[0].id == effect.key.workload), (None, {}))
+        return found, *next((entry for entry in found if entry[0].id == effect.key.workload), (None, {}))
 
 
 def _is_another(kind: JobKind, effect: Effect, unit: Unit, obj: Object) -> bool:

@@ -187,7 +187,8 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels, heard: set[
 
     def gone(uid: Key, version: str) -> Event:
         workload = WorkloadId(str(uid))
-        places.forget(workload)
+        if kind is POD:
+            places.forget(workload)
         return WorkloadGone(workload, version)
 
     row = child_row(kinds, kind)

@@ -204,7 +204,7 @@ class MemoryLedger:
         for hold in self.store.ended_holds:
             if since <= hold.end <= now:
                 for line in hold.lines:
-                    held = {line.resource: line.count * line.amount}
+                    held = {line.resource: line.pods * line.amount}
                     history.add_interval(hold.accounts, held, hold.start, hold.end)
         return history.sums(now)
 
@@ -445,11 +445,11 @@ class MemoryLedger:
         given_back = []
         for line in resized.lines:
             before = held.get(same := (line.pod_set, line.flavor, line.resource, line.amount))
-            if before is None or line.count > before.count:
+            if before is None or line.pods > before.pods:
                 raise LedgerRefused(f"{line} would not be a smaller line of the same as {before}")
-            if line.count < before.count:
-                held[same] = replace(line, attribution=before.attribution)
-                given_back.append(replace(before, count=before.count - line.count))
+            if line.pods < before.pods:
+                held[same] = line._replace(attribution=before.attribution)
+                given_back.append(before._replace(pods=before.pods - line.pods))
         # As if the remaining part had been a hold of its own from the start: the sums are equal.
         accounts = usage_accounts(attempt.assignment.cluster_queue, workload.attribution)
         ended = EndedHold(accounts, tuple(given_back), attempt.admitted_at, now)

@@ -27,9 +27,8 @@ from queuectl.core.model.workload import (
     WorkloadId,
 )
 from queuectl.ledger.codec import pod_sets_from_json
-from queuectl.ledger.history.past_states import Said, as_of
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
-from queuectl.ledger.history.state_at import flavors_of
+from queuectl.ledger.history.state_at import Said, as_of, flavors_of
 from queuectl.ledger.write.plan_rows import HoldLine
 from queuectl.ports.history import LIFE, WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
@@ -198,7 +197,7 @@ class ReadableLedger(MemoryLedger):
             length = min(until, end or until) - max(since, start)
             for line in lines:
                 key = (line.cluster_queue, line.attribution or "", line.flavor, line.resource)
-                amount = line.count * line.amount * (length // timedelta(microseconds=1))
+                amount = line.pods * line.amount * (length // timedelta(microseconds=1))
                 if amount > 0:
                     sums[key] += amount
         rows = [
@@ -223,7 +222,7 @@ class ReadableLedger(MemoryLedger):
             counts = (since(end or until) - since(start)) * half_life * 1_000_000 / math.log(2)
             for line in lines:
                 key = (line.cluster_queue, line.attribution or "", line.flavor, line.resource)
-                sums[key] += line.count * line.amount * counts
+                sums[key] += line.pods * line.amount * counts
         rows = [
             UsageSumOf(self._booked(attribution), queue, flavor, resource, int(amount))
             for (queue, attribution, flavor, resource), amount in sorted(sums.items())
@@ -364,7 +363,7 @@ def past_holds(
 ) -> PastHolds:
     """`rows`: all decisions; `holds`: lines with their start and end."""
     held = [
-        Held(line.cluster_queue, line.flavor, line.resource, line.count * line.amount, start, end)
+        Held(line.cluster_queue, line.flavor, line.resource, line.pods * line.amount, start, end)
         for lines, start, end in holds
         for line in lines
         if start < until and (end is None or end > since)

@@ -95,7 +95,7 @@ class DeviceRecords:
             if attempt is None or attempt.state is not AttemptState.ADMITTED:
                 continue
             lines, booked = store.holds[id, attempt.number], store.booked[id, attempt.number]
-            held = sum(line.count * line.amount for line in lines if line.resource == GPU)
+            held = sum(line.pods * line.amount for line in lines if line.resource == GPU)
             named = booked.priority_class if booked is not None else None
             queue = attempt.assignment.cluster_queue
             if held:

@@ -145,7 +145,7 @@ class Limits:
     def _gpus(self, stored: StoredWorkload) -> int:
         assert stored.attempt is not None
         lines = self._ledger.holds[stored.id, stored.attempt.number]
-        return sum(line.count * line.amount for line in lines if line.resource == GPU)
+        return sum(line.pods * line.amount for line in lines if line.resource == GPU)
 
     def _about(self, kind: str, stored: StoredWorkload) -> Iterator[tuple[str, Object]]:
         """The policies of a kind in force that a workload with an open attempt counts for."""

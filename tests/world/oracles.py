@@ -121,7 +121,7 @@ class Safety:
             self.violated(f"{name} was started in {queue}, and was admitted in {stored.queue}")
         elif obj["kind"] == "Job":
             lines = self._ledger.holds[WorkloadId(uid), number]
-            held = sum(line.count * line.amount for line in lines if line.resource == GPU)
+            held = sum(line.pods * line.amount for line in lines if line.resource == GPU)
             if (asked := _pods(obj) * gpus_of(obj["spec"]["template"])) > held:
                 self.violated(f"{name} was started with {asked} GPUs, and holds {held}")
 
@@ -169,7 +169,7 @@ class Safety:
                 self.violated(f"{name} runs by attempt {number}, the ledger has {attempt and attempt.number}")
             else:
                 lines = self._ledger.holds[id, number]
-                held = sum(line.count * line.amount for line in lines if line.resource == GPU)
+                held = sum(line.pods * line.amount for line in lines if line.resource == GPU)
                 if (used := sum(self._pods[id].values()) + gpus_of(pod)) > held:
                     self.violated(f"{name} was started, with {used} GPUs of its workload, which holds {held}")
         elif (
@@ -249,7 +249,7 @@ class Safety:
             if stored.attempt is not None:
                 queue = stored.attempt.assignment.cluster_queue
                 lines = self._ledger.holds[stored.id, stored.attempt.number]
-                used[queue] += sum(line.count * line.amount for line in lines if line.resource == GPU)
+                used[queue] += sum(line.pods * line.amount for line in lines if line.resource == GPU)
         for row in admitted:
             queue = str(row.payload["clusterQueue"])
             cohort = cohorts.get(queue)

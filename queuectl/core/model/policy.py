@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from queuectl.core.model.budgets import Budget
+from queuectl.core.model.device_use import IdlePolicy
 from queuectl.core.model.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.resources import NO_FORMS, Amounts, ResourceForms

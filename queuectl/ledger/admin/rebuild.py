@@ -15,7 +15,7 @@ from queuectl.core.model.workload import Attempt, Attribution, Observation, Work
 from queuectl.ledger import tables as t
 from queuectl.ledger.admin.partitions import add_partitions
 from queuectl.ledger.admin.schema import check_schema
-from queuectl.ledger.pool import create_pool, ledger_call, reading
+from queuectl.ledger.pool import connection_pool, ledger_call, reading
 from queuectl.ledger.write.plan_rows import Fold
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ledger.write.transaction import Writing
@@ -45,12 +45,9 @@ async def rebuild(url: str, cluster_id: str, found: Iterable[Found]) -> int:
     have no open attempt of this cluster: raises LedgerRefused, LedgerUnavailable, SchemaMismatch, or
     LostLeadership if a controller starts at the same time.
     """
-    pool = create_pool(url)
-    try:
+    async with connection_pool(url) as pool:
         await check_schema(pool, writing=True)
         return await _rebuild(pool, cluster_id, [one for one in found if _holds(one.observation)])
-    finally:
-        await pool.dispose()
 
 
 def _holds(seen: Observation) -> bool:
@@ -130,11 +127,8 @@ OpenHold = tuple[str, int, str, int, str, str, int]
 
 async def open_holds(url: str, cluster_id: str | None = None) -> list[OpenHold]:
     """All quota held at the moment, sorted, to compare one ledger with another."""
-    pool = create_pool(url, read_only=True)
-    try:
+    async with connection_pool(url, read_only=True) as pool:
         return await _open_holds(pool, cluster_id)
-    finally:
-        await pool.dispose()
 
 
 @ledger_call

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.ledger.admin.partitions import add_partitions
-from queuectl.ledger.pool import check_session, create_pool, ledger_call
+from queuectl.ledger.pool import check_session, connection_pool, ledger_call
 from queuectl.ledger.tables import SCHEMA
 from queuectl.ports.ledger import LedgerUnavailable, SchemaMismatch
 from queuectl.shipped import shipped
@@ -29,11 +29,8 @@ async def migrate(url: str) -> str:
 
     Raises LedgerUnavailable, and SchemaMismatch if the schema is newer than this program.
     """
-    pool = create_pool(url, statement_timeout=0)
-    try:
+    async with connection_pool(url, statement_timeout=0) as pool:
         return await _migrate(pool)
-    finally:
-        await pool.dispose()
 
 
 @ledger_call
@@ -53,11 +50,8 @@ async def check(url: str, *, writing: bool = False) -> None:
 
     With `writing` also LedgerUnavailable if the server takes no writes.
     """
-    pool = create_pool(url)
-    try:
+    async with connection_pool(url) as pool:
         await check_schema(pool, writing=writing)
-    finally:
-        await pool.dispose()
 
 
 @ledger_call

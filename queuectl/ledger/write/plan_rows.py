@@ -223,11 +223,13 @@ class Fold:
         attribution = None if decision.attribution is None else stored_attribution(decision.attribution)
         if attribution is not None:
             segment.attributions[attribution.id] = attribution
-        for hold in _holds(
-            attempt.assignment, attempt.workload, attempt.number, name=name, sequence=line.sequence
-        ):
-            hold.attribution = None if attribution is None else attribution.id
-            segment.holds.append(hold)
+        booked = None if attribution is None else attribution.id
+        segment.holds += (
+            hold._replace(attribution=booked)
+            for hold in _holds(
+                attempt.assignment, attempt.workload, attempt.number, name=name, sequence=line.sequence
+            )
+        )
         if not attempt.debt and rebuilt_from is None:
             segment.effects.append((line.sequence, EffectKey(attempt.workload, attempt.number, Verb.START)))
 
@@ -334,7 +336,7 @@ def _holds(
                 attempt=number,
                 cluster_queue=clean(assignment.cluster_queue),
                 pod_set=clean(pod_set.name),
-                count=count,
+                pods=count,
                 flavor=clean(flavors[resource]),
                 resource=clean(resource),
                 amount=_bounded(name, f"{field_name}, {resource}", amount),
@@ -404,8 +406,7 @@ class WorkloadChange:
         return self.phase in (Phase.FINISHED, Phase.DELETED)
 
 
-@dataclass(slots=True)
-class NewAttempt:
+class NewAttempt(NamedTuple):
     """An attempt that opens, in state Admitted."""
 
     workload: WorkloadId
@@ -417,15 +418,14 @@ class NewAttempt:
     pod_sets: list[Json]
 
 
-@dataclass(slots=True)
-class HoldLine:
-    """`count` pods of `amount` each, of one podset and one resource."""
+class HoldLine(NamedTuple):
+    """`pods` of `amount` each, of one podset and one resource."""
 
     workload: WorkloadId
     attempt: int
     cluster_queue: str
     pod_set: str
-    count: int
+    pods: int
     flavor: str
     resource: str
     amount: int
@@ -434,8 +434,7 @@ class HoldLine:
     """Id of what it is booked on. Of a smaller line: that of the one that it replaces."""
 
 
-@dataclass(slots=True)
-class AttemptChange:
+class AttemptChange(NamedTuple):
     workload: WorkloadId
     number: int
     state: AttemptState

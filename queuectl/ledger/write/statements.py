@@ -220,43 +220,28 @@ ATTRIBUTIONS: Final = (
 
 BUDGET_ROWS: Final = TableRows(
     t.budget_entry,
-    *(
-        "sequence",
-        "number",
-        "kind",
-        "budget",
-        "subject",
-        "resource",
-        "begins_at",
-        "ends_at",
-        "workload",
-        "attempt",
-    ),
-    *("at", "rate", "until", "reserved", "used", "namespace"),
+    *("sequence", "number", "kind", "budget", "subject", "resource", "begins_at", "ends_at"),
+    *("workload", "attempt", "at", "rate", "until", "reserved", "used", "namespace"),
 )
 BUDGET_ENTRIES: Final = BUDGET_ROWS.insert(cluster_id=CLUSTER)
 
 IDLE_ROWS: Final = TableRows(t.idle_time, "workload", "attempt", "from_seq", "devices", "idle_devices")
 IDLE_TIMES: Final = IDLE_ROWS.insert(cluster_id=CLUSTER, from_at=NOW)
 
-MOVE_ROWS: Final = Columns(
-    ("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT), ("closes", _BOOL)
-)
+MOVE_ROWS: Final = Columns(("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT))
 
 
 def _moves() -> Update:
     row, new = t.attempt.c, MOVE_ROWS.table.c
+    closes = new.state == "Closed"
     return (
         update(t.attempt)
-        .where(
-            _open(t.attempt, MOVE_ROWS, "workload", "number"),
-            or_(new.closes, row.state != "Evicting"),
-        )
+        .where(_open(t.attempt, MOVE_ROWS, "workload", "number"), or_(closes, row.state != "Evicting"))
         .values(
             state=new.state,
-            open=~new.closes,
-            closed_seq=case((new.closes, new.seq)),
-            closed_at=case((new.closes, NOW)),
+            open=~closes,
+            closed_seq=case((closes, new.seq)),
+            closed_at=case((closes, NOW)),
         )
     )
 

@@ -21,9 +21,7 @@ from queuectl.ledger.shapes import shape_of
 from queuectl.ledger.write import statements as s
 from queuectl.ledger.write.plan_rows import (
     RULES_VERSION,
-    AttemptChange,
     Fold,
-    HoldLine,
     NewConfig,
     NewDecision,
     ResizedAttempt,
@@ -169,7 +167,7 @@ class Writing:
     async def _attempts(self, segment: Segment) -> None:
         if segment.attempts:
             moves = segment.attempts
-            await self._bulk(s.MOVES, s.MOVE_ROWS, map(_move_row, moves), expect=len(moves))
+            await self._bulk(s.MOVES, s.MOVE_ROWS, moves, expect=len(moves))
             over = [(one.workload, one.number, one.sequence) for one in moves]
             await self._bulk(s.WITHDRAW, s.END_ROWS, over)
             ended = [row for row, one in zip(over, moves, strict=True) if one.state is AttemptState.CLOSED]
@@ -178,17 +176,11 @@ class Writing:
         if segment.resized:
             await self._resize(segment.resized)
         if segment.opened:
-            rows = [
-                (
-                    *(one.workload, one.number, one.cluster_queue, one.admitted_at, one.sequence),
-                    *(one.debt, dump(one.pod_sets)),
-                )
-                for one in segment.opened
-            ]
+            rows = [(*one[:-1], dump(one.pod_sets)) for one in segment.opened]
             await self._bulk(s.ATTEMPTS, s.ATTEMPT_ROWS, rows)
         if segment.holds:
             await self._store_attributions(segment.attributions.values())
-            await self._bulk(s.HOLDS, s.HOLD_ROWS, map(_hold_row, segment.holds))
+            await self._bulk(s.HOLDS, s.HOLD_ROWS, segment.holds)
         if segment.effects:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
         if segment.budget:
@@ -197,7 +189,7 @@ class Writing:
             await self._bulk(s.IDLE_TIMES, s.IDLE_ROWS, segment.idle)
 
     async def _resize(self, resized: list[ResizedAttempt]) -> None:
-        lines = [_hold_row(line) for one in resized for line in one.lines]
+        lines = [line for one in resized for line in one.lines]
         counted = await self._connection.execute(s.NO_SMALLER, s.HOLD_ROWS.bind(lines) | self._named({}))
         if larger := counted.scalar_one():
             raise LedgerRefused(f"{larger} of {len(lines)} hold lines would not be smaller ones of the same")
@@ -246,28 +238,12 @@ def _decision_row(line: NewDecision) -> tuple[Any, ...]:
     )
 
 
-def _hold_row(line: HoldLine) -> tuple[Any, ...]:
-    return (
-        *(line.workload, line.attempt, line.cluster_queue, line.pod_set, line.count),
-        *(line.flavor, line.resource, line.amount, line.sequence, line.attribution),
-    )
-
-
 def _budget_row(found: tuple[int, int, str, BudgetEntry]) -> tuple[Any, ...]:
     sequence, number, namespace, one = found
     return (
-        *(
-            sequence,
-            number,
-            one.kind,
-            one.budget,
-            one.subject,
-            one.resource,
-            *one.period,
-            one.workload,
-            one.attempt,
-        ),
-        *(one.at, one.rate, one.until, Decimal(one.reserved), Decimal(one.used), namespace),
+        *(sequence, number, one.kind, one.budget, one.subject, one.resource, *one.period),
+        *(one.workload, one.attempt, one.at, one.rate, one.until),
+        *(Decimal(one.reserved), Decimal(one.used), namespace),
     )
 
 
@@ -282,11 +258,4 @@ def _change_row(change: WorkloadChange) -> tuple[Any, ...]:
         *(change.id, change.sequence, change.held, change.phase, change.cluster_queue, change.opened),
         *(change.reason_set, reason, change.priority),
         *(change.past is not None, None if change.past is None else _past(change.past), change.closes),
-    )
-
-
-def _move_row(change: AttemptChange) -> tuple[Any, ...]:
-    return (
-        *(change.workload, change.number, change.state, change.sequence),
-        change.state is AttemptState.CLOSED,
     )

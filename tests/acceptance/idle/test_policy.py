@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.device_use import IdlePolicy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitTarget
 from queuectl.core.model.workload import WorkloadId

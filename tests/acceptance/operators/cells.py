@@ -247,7 +247,7 @@ class Work:
         for (uid, _), lines in self.site.store.holds.items():
             if uid == self.uid:
                 for line in lines:
-                    total[line.resource] += line.count * line.amount
+                    total[line.resource] += line.pods * line.amount
         return total
 
     def verdicts(self) -> list[Verdict]:

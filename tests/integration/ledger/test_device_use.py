@@ -19,8 +19,7 @@ from queuectl.core.model.device_use import DeviceUse, UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound
 from queuectl.core.model.workload import Assignment, PastAttempts, PodSetAssignment
 from queuectl.ledger.codec import past_from_json, past_to_json
-from queuectl.ledger.read.device_use import LedgerDeviceUseReadings
-from queuectl.ledger.write.device_use import LedgerDeviceUse
+from queuectl.ledger.device_use import LedgerDeviceUse
 from queuectl.ports.idle import DeviceCheck, DeviceHolder
 from queuectl.settings.idle import IdleSettings, PrometheusSettings
 from tests.integration.ledger.edits import World
@@ -30,7 +29,7 @@ from tests.integration.ledger.plans import GPU, admit, enqueue, evict, plan, ref
 class Site:
     def __init__(self, pool: AsyncEngine, cluster: str) -> None:
         self.records = LedgerDeviceUse(pool, cluster)
-        self._readings = LedgerDeviceUseReadings(pool, cluster)
+        self._readings = LedgerDeviceUse(pool, cluster)
 
     async def found(self) -> DeviceCheck:
         return await self._readings.device_check()

@@ -12,17 +12,16 @@ import pytest
 from queuectl.core.decisions import Admit, Decision, Evict, Keep, Plan
 from queuectl.core.model.budgets import HOUR as BUDGET_HOUR
 from queuectl.core.model.budgets import Budget, BudgetMode, BudgetPeriods, Period, PeriodKind
-from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.device_use import IdlePolicy, UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound, PodsCounted, WorkloadGone
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import Cohort, Policy, Preemption, PreemptionPolicy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitSubject, LimitTarget, SubjectKind
 from queuectl.core.model.workload import Workload, WorkloadId
+from queuectl.ledger.device_use import LedgerDeviceUse
 from queuectl.ledger.history.usage_hours import roll_up
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.read.budgets import LedgerBudgetReadings
-from queuectl.ledger.write.device_use import LedgerDeviceUse
 from queuectl.ports.rates import money
 from queuectl.ports.statements import ChargeKind
 from tests.builders import GPU, T0, World, local_queue, observed, queue, workload

@@ -164,7 +164,7 @@ async def _check(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
         of_both = [await one.preemptions(before=None, since=None, until=None, limit=10**6) for one in readers]
         assert of_both[0] == of_both[1]
         held = sorted(
-            (h.workload, h.attempt, h.pod_set, h.count, h.flavor, h.resource, h.amount)
+            (h.workload, h.attempt, h.pod_set, h.pods, h.flavor, h.resource, h.amount)
             for lines in memory.store.holds.values()
             for h in lines
         )

@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ledger.admin.partitions import drop_history
+from queuectl.ledger.device_use import LedgerDeviceUse
 from queuectl.ledger.history.usage_hours import roll_up, roll_up_some, rolled
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.read.queries import LedgerReadings
-from queuectl.ledger.write.device_use import LedgerDeviceUse
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.periods import Piece, days_of, hours_of
 from queuectl.ports.reader import CapacitySum, TooMuchHistory, UsageOfTime

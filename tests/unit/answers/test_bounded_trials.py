@@ -11,9 +11,9 @@ import pytest
 from queuectl.answers.forecast import forecast
 from queuectl.answers.forecast.forecast import settle
 from queuectl.answers.what_if import counterfactuals as search
-from queuectl.answers.what_if import plan, trials
+from queuectl.answers.what_if import engines, trials
 from queuectl.answers.what_if.counterfactuals import counterfactuals, quote
-from queuectl.answers.what_if.plan import planned
+from queuectl.answers.what_if.engines import planned
 from queuectl.answers.what_if.trials import Abandoned, Trials
 from queuectl.core.copies import dissolve
 from queuectl.core.decisions import Keep, Plan
@@ -126,7 +126,7 @@ class Restless:
         self.calm: list[Engine] = []
         monkeypatch.setattr(Engine, "decide", restless)
         monkeypatch.setattr(trials, "dissolve", dissolved)
-        monkeypatch.setattr(plan, "dissolve", dissolved)
+        monkeypatch.setattr(engines, "dissolve", dissolved)
 
 
 def _more(made: Plan) -> Plan:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from queuectl.answers.what_if.counterfactuals import quote
-from queuectl.answers.what_if.plan import planned
+from queuectl.answers.what_if.engines import planned
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.policy import StopPolicy
 from queuectl.core.model.reasons import Code, Family

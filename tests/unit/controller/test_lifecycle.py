@@ -10,9 +10,8 @@ import pytest
 
 from queuectl.controller import loop
 from queuectl.core.decisions import Verdict
-from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.device_use import IdlePolicy, UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import LocalQueue, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitTarget
@@ -50,7 +49,7 @@ def evictions(site: Site, name: str = "a") -> list[Code]:
 
 
 def used(site: Site) -> int:
-    return sum(line.count * line.amount for lines in site.store.holds.values() for line in lines)
+    return sum(line.pods * line.amount for lines in site.store.holds.values() for line in lines)
 
 
 @pytest.fixture(autouse=True)

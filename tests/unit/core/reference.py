@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from queuectl.core.model.budgets import Budget
-from queuectl.core.model.idle_policies import IdlePolicy
+from queuectl.core.model.device_use import IdlePolicy
 from queuectl.core.model.policy import (
     ClusterQueue,
     Cohort,

@@ -11,7 +11,7 @@ import pytest
 
 from queuectl.core.decisions import Evict, Keep
 from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
-from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.device_use import IdlePolicy, UseFinding, UseVerdict
 from queuectl.core.model.events import (
     ContextObserved,
     DeviceUseFound,
@@ -19,7 +19,6 @@ from queuectl.core.model.events import (
     PodsCounted,
     Result,
 )
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pod_limits import Counts, HardLimit, NamespaceQuota
 from queuectl.core.model.policy import (
     MinRunTime,

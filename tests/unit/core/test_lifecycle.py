@@ -36,7 +36,7 @@ from queuectl.core.model.budgets import (
     Period,
     PeriodKind,
 )
-from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.device_use import IdlePolicy, UseFinding, UseVerdict
 from queuectl.core.model.events import (
     ContextGone,
     ContextObserved,
@@ -51,7 +51,6 @@ from queuectl.core.model.events import (
     TimeCame,
     WorkloadGone,
 )
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pods import Pod
 from queuectl.core.model.policy import Namespace, Node, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.model.reasons import Code, Reason

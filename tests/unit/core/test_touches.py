@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
+from queuectl.core.model.device_use import IdlePolicy
 from queuectl.core.model.devices import (
     Device,
     DeviceTaintRule,
@@ -17,7 +18,6 @@ from queuectl.core.model.devices import (
     ResourceSlice,
 )
 from queuectl.core.model.events import ContextGone, ContextObserved, PolicyGone, PolicyObserved
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.pod_limits import Counts, HardLimit, LimitRange, NamespaceQuota
 from queuectl.core.model.policy import (
     Cohort,

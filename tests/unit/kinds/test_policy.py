@@ -22,8 +22,8 @@ from queuectl.core.model.budgets import (
     Period,
     PeriodKind,
 )
+from queuectl.core.model.device_use import IdlePolicy
 from queuectl.core.model.events import PolicyInvalid, PolicyObserved
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import (
     CapacityMode,
     ClusterQueue,

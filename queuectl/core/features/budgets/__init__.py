@@ -22,13 +22,13 @@ from queuectl.core.features.budgets.balances import (
     STEP,
     Balances,
     BudgetCharge,
+    Levels,
     held,
+    numbers,
     refund_percent,
     reserve,
     settle,
 )
-from queuectl.core.features.budgets.levels import Levels
-from queuectl.core.features.budgets.numbers import numbers
 from queuectl.core.features.budgets.over_budget import (
     KIND,
     LONGEST,
@@ -38,8 +38,7 @@ from queuectl.core.features.budgets.over_budget import (
     needs_limit,
     with_mark,
 )
-from queuectl.core.features.budgets.planned import PlannedBudgets
-from queuectl.core.features.budgets.waiters import Added, Blocked, BudgetWaiters, BudgetWant
+from queuectl.core.features.budgets.waiters import Added, Blocked, BudgetWaiters, BudgetWant, PlannedBudgets
 from queuectl.core.model.budgets import HOUR, Budget, BudgetEntry, BudgetMode, OnExhausted, Period
 from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
 from queuectl.core.model.priorities import LoweredPriority

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
-from queuectl.core.model.budgets import Budget, BudgetEntry, BudgetSum, EntryKind, Period
+from queuectl.core.feature import Number
+from queuectl.core.model.budgets import (
+    BUDGET_LEVELS,
+    Budget,
+    BudgetEntry,
+    BudgetSum,
+    EntryKind,
+    OnExhausted,
+    Period,
+)
 from queuectl.core.model.reasons import Code
+from queuectl.core.model.resources import CPU
+from queuectl.core.model.usage_limits import SubjectKind
 from queuectl.core.model.workload import Assignment, Phase, WorkloadId
-from queuectl.core.subjects import Place
+from queuectl.core.subjects import Place, SubjectRules
 
 STEP: Final = timedelta(hours=1)
 """What a Metered budget reserves beyond now for each attempt."""
@@ -262,3 +273,102 @@ def refund_percent(budget: Budget | None, entry: Entry) -> int:
     if code is Code.PREEMPTED:
         return budget.refund_preempted
     return budget.refund_node_failures if code is Code.NODE_FAILURES else 0
+
+
+SECOND: Final = 1_000_000
+"""In microseconds."""
+_AMOUNT: Final = "What a Budget of one subject gives in its period, in cores, bytes or devices times seconds."
+_RESERVED: Final = "What all subjects of a Budget have reserved of its period."
+_USED: Final = "What all subjects of a Budget have used of its period."
+_LOWERED: Final = "Workloads whose priority a Budget with onExhausted LowerClass lowers."
+
+
+def numbers(
+    budgets: Collection[Budget], balances: Balances, lowered: Mapping[str, int], now: datetime
+) -> Iterator[Number]:
+    """Yield what each Budget gives, what all its subjects have reserved and used of it, and how many
+    workloads it lowers, which is `lowered` by its name.
+
+    Where each user or account has its own amount, no amount stands beside the sums.
+    """
+    present = dict[str, SubjectsKey]()
+    for budget in budgets:
+        if (period := budget.periods.at(now)) is not None:
+            present[budget.name] = SubjectsKey(budget.name, budget.resource, period)
+    totals = balances.totals(present, now)
+    for budget in budgets:
+        reserved, used = totals.get(budget.name, (0, 0))
+        if budget.subject.kind not in (SubjectKind.EACH_USER, SubjectKind.EACH_ACCOUNT):
+            key = present.get(budget.name)
+            granted = budget.granted(budget.subject.name, key.period) if key is not None else 0
+            yield _number("seconds", _AMOUNT, budget, budget.amount + granted)
+        yield _number("reserved_seconds", _RESERVED, budget, reserved)
+        yield _number("used_seconds", _USED, budget, used)
+        if budget.on_exhausted is OnExhausted.LOWER_CLASS:
+            many = lowered.get(budget.name, 0)
+            yield Number("budget_lowered_workloads", _LOWERED, many, (("budget", budget.name),))
+
+
+def _number(name: str, text: str, budget: Budget, amount: int) -> Number:
+    unit = SECOND * (1000 if budget.resource == CPU else 1)
+    return Number(
+        f"budget_{name}", text, amount / unit, (("budget", budget.name), ("resource", budget.resource))
+    )
+
+
+_PAUSE: Final = timedelta(minutes=1)
+"""At least that between an admission and the look that takes account of it."""
+
+
+class Levels:
+    """What running attempts have used is recorded when it passes a level: rows alone tell of levels."""
+
+    def __init__(self, rules: SubjectRules[Budget], balances: Balances) -> None:
+        self._rules = rules
+        self._balances = balances
+        self.look_at: datetime | None = None
+        """None: no attempt runs on a Metered Budget."""
+        self.to_record: dict[WorkloadId, None] = {}
+        """Workloads whose use so far is to be recorded."""
+
+    def changed(self, now: datetime, *, pause: timedelta = _PAUSE) -> None:
+        """What runs, or what it may use, has changed: look again after `pause`."""
+        when = now + pause
+        self.look_at = when if self.look_at is None else min(self.look_at, when)
+
+    def look(self, now: datetime) -> list[WorkloadId]:
+        """Return those whose use so far is to be recorded now, and find out when to look again."""
+        if self.look_at is None or self.look_at > now:
+            return []
+        times, found = list[datetime](), dict[WorkloadId, None]()
+        for place in self._balances.metered:
+            for when in self._of_place(place, now, found):
+                times.append(when)
+        self.look_at = min(times, default=None)
+        self.to_record |= found
+        return list(found)
+
+    def _of_place(self, place: Place, now: datetime, found: dict[WorkloadId, None]) -> Iterator[datetime]:
+        """Yield when to look at a place again, or add to `found` those that run there."""
+        budget = self._rules.limits.get(place.limit)
+        period = budget.periods.at(now) if budget is not None else None
+        if budget is None or period is None:
+            return
+        charges = {
+            workload: one
+            for workload, one in self._balances.metered[place].items()
+            if one.resource == budget.resource and workload not in self.to_record
+        }
+        recorded = self._balances.recorded(place, budget.resource, period)
+        amount, rate = budget.allowed(place.subject, period), sum(one.rate for one in charges.values())
+        level = next((one for one in BUDGET_LEVELS if 100 * recorded < one * amount), None)
+        if not rate or level is None:
+            if rate:
+                yield period.ends
+            return
+        used = sum(one.used(period, now) for one in charges.values())
+        missing = level * amount - 100 * (recorded + used)
+        if missing <= 0:
+            found |= dict.fromkeys(charges)
+        else:
+            yield min(now + timedelta(microseconds=-(-missing // (100 * rate))), period.ends)

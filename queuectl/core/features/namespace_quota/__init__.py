@@ -8,9 +8,8 @@ from typing import ClassVar
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
-from queuectl.core.features.namespace_quota.created import CreatedPods
 from queuectl.core.features.namespace_quota.limit_ranges import LimitRanges
-from queuectl.core.features.namespace_quota.resource_quotas import ResourceQuotas
+from queuectl.core.features.namespace_quota.resource_quotas import CreatedPods, ResourceQuotas
 from queuectl.core.features.namespace_quota.room import NamespaceRoom, PlannedRoom
 from queuectl.core.model.events import ContextGone, ContextObserved, Event
 from queuectl.core.model.pod_limits import LimitRange, NamespaceQuota, namespace_of

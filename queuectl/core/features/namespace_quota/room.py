@@ -11,8 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from queuectl.core.entries import Entry
-from queuectl.core.features.namespace_quota.created import CreatedPods
-from queuectl.core.features.namespace_quota.resource_quotas import ResourceQuotas, demand, matches
+from queuectl.core.features.namespace_quota.resource_quotas import (
+    CreatedPods,
+    ResourceQuotas,
+    demand,
+    matches,
+)
 from queuectl.core.model.pod_limits import HardLimit
 from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.workload import Assignment, Workload, WorkloadId

@@ -17,9 +17,9 @@ from queuectl.core.decisions import Admit, Amend, Decision, Keep
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
-from queuectl.core.features.usage_limits.rules import LimitRules
 from queuectl.core.features.usage_limits.usage import (
     Holder,
+    LimitRules,
     LimitUsage,
     add_demand,
     demand_for,

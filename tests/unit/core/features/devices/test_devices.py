@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuectl.core.features.devices import PodDevices
 from queuectl.core.features.devices.claims import DeviceClaims
-from queuectl.core.features.devices.pods import PodDevices
 from queuectl.core.features.devices.slices import NodeDevices
 from queuectl.core.model.devices import (
     Device,

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.core.model.device_use import IdlePolicy, UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import WorkloadPriorityClass
 from queuectl.core.model.priorities import lowered_by
 from queuectl.core.model.reasons import Code

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from queuectl.core.decisions import Amend, Decision, Evict, Retire
-from queuectl.core.model.device_use import DeviceUse, IdleNotice, UseFinding, UseVerdict
+from queuectl.core.model.device_use import DeviceUse, IdleNotice, IdlePolicy, UseFinding, UseVerdict
 from queuectl.core.model.events import (
     DeviceUseFound,
     EffectSettled,
@@ -18,7 +18,6 @@ from queuectl.core.model.events import (
     Result,
     TimeCame,
 )
-from queuectl.core.model.idle_policies import IdlePolicy
 from queuectl.core.model.policy import Cohort, Preemption, PreemptionPolicy
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.usage_limits import LimitTarget

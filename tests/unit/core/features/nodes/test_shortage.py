@@ -32,10 +32,9 @@ from queuectl.core.model.policy import (
 from queuectl.core.model.reasons import Code, Limit
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ConfigKey
-from queuectl.core.outputs import survey
 from queuectl.core.quota.shortage import promised, share_out
 from queuectl.core.quota.tree import QuotaTree
-from queuectl.core.reports import ClusterQueueReport
+from queuectl.core.reports import ClusterQueueReport, ReportBuilder
 from tests.builders import GPU, T0, admitted, flavor, group, local_queue, policy, queue
 from tests.doubles import engine_state
 from tests.unit.core.node_worlds import NodeWorld, gang, node, reasons
@@ -71,7 +70,7 @@ def fill(made: NodeWorld) -> None:
 
 
 def report(made: NodeWorld, name: str) -> ClusterQueueReport:
-    return survey(engine_state.state(made.engine)).cluster_queue(name)
+    return ReportBuilder(engine_state.state(made.engine)).cluster_queue(name)
 
 
 def counts(made: NodeWorld) -> dict[str, int]:

@@ -71,11 +71,8 @@ def order(world: World, users: Mapping[str, str]) -> list[str]:
 
 def positions(world: World) -> list[str]:
     """Return the names of the workloads of `cq` by position."""
-    known = state(world.engine)
-    builder = ReportBuilder(
-        known.directory, known.members, known.holders, known.pending, known.features, world.now
-    )
-    return [one.removeprefix("uid-") for one in builder.cluster_queue("cq").line or ()]
+    report = ReportBuilder(state(world.engine)).cluster_queue("cq")
+    return [one.removeprefix("uid-") for one in report.line or ()]
 
 
 # --- the cases of other schedulers

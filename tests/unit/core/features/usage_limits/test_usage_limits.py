@@ -10,8 +10,7 @@ import pytest
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release
 from queuectl.core.directory import AffectedObjects, Directory
 from queuectl.core.features.usage_limits import MOST_NOMINATED
-from queuectl.core.features.usage_limits.rules import LimitRules
-from queuectl.core.features.usage_limits.usage import LimitUsage
+from queuectl.core.features.usage_limits.usage import LimitRules, LimitUsage
 from queuectl.core.model.budgets import HOUR, Budget, BudgetMode, BudgetPeriods, PeriodKind
 from queuectl.core.model.events import PodsCounted, PolicyGone, WorkloadGone
 from queuectl.core.model.policy import (

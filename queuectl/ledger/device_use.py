@@ -1,4 +1,4 @@
-"""Which attempts hold devices, and when these were checked last."""
+"""Which attempts hold devices, and the last check of what these do."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from queuectl.core.model.workload import AttemptState, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import cleaned
 from queuectl.ledger.pool import ledger_call, reading
-from queuectl.ports.idle import DeviceHolder
+from queuectl.ports.idle import DeviceCheck, DeviceHolder
 
 
 class LedgerDeviceUse:
-    """Implements UseRecords for one cluster."""
+    """Implements UseRecords and UseReadings for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster: str) -> None:
         self._pool = pool
@@ -83,3 +83,11 @@ class LedgerDeviceUse:
         async with self._pool.begin() as connection:
             found = await connection.execute(stored.returning(t.idle_check.c.checked_at))
             return found.scalar_one()  # type: ignore[no-any-return]
+
+    @ledger_call
+    async def device_check(self) -> DeviceCheck:
+        check = t.idle_check.c
+        last = select(check.checked_at, check.problem).where(check.cluster_id == self._cluster)
+        async with reading(self._pool) as connection:
+            found = (await connection.execute(last)).one_or_none()
+        return DeviceCheck(None, None) if found is None else DeviceCheck(*found)
