@@ -12,7 +12,9 @@ from queuectl.kube.errors import ApiError, Conflict, NotFound
 from queuectl.kube.session import MERGE_PATCH, Session, api_path
 from queuectl.sandbox.kubernetes.wire import StatusError
 from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.pods import owner_reference
 from tests.acceptance.e2e.site import GPU, cluster_queue
+from tests.job_kinds import JOB_KINDS
 from tests.world import objects
 from tests.world.faults import Fault
 from tests.world.readers import READERS
@@ -52,6 +54,7 @@ class Actions:
             "apply again": self._apply_again,
             "tenant starts": self._tenant_starts,
             "tenant suspends": self._tenant_suspends,
+            "stray": self._stray,
             "quota": self._quota,
             "stop queue": self._stop_queue,
             "stop local queue": self._stop_local_queue,
@@ -175,17 +178,28 @@ class Actions:
             spec: Object = {"suspend": suspend}
             if body["kind"] == "Pod":
                 spec = {"schedulingGates": body["spec"]["schedulingGates"] if suspend else None}
-            elif body["kind"] != "Job":
+            elif body["kind"] == "PyTorchJob":
                 spec = {"runPolicy": spec}
+            elif body["kind"] == "RayService":
+                spec = {"rayClusterConfig": spec}
             await self._merge(self._world.tenant, self._path(namespace, name), {"spec": spec})
 
     async def _tenant_suspends(self, namespace: str, name: str) -> None:
         await self._tenant_starts(namespace, name, suspend=True)
 
+    async def _stray(self, namespace: str, name: str) -> None:
+        """A running Job that says that it belongs to a workload, by somebody who passes for its operator."""
+        if path := self._path(namespace, name):
+            body = objects.workload(namespace, f"{name}-stray", "Job", 1, 1, 1000, 1, "mid")
+            body["spec"]["suspend"] = False
+            body["metadata"]["ownerReferences"] = [owner_reference(await self._world.admin.get(path))]
+            await self._world.admin.create(objects.path_of(body), body)
+
     async def _delete_pods(self, namespace: str, name: str) -> None:
         pods = api_path("", "v1", "pods", namespace)
         for pod in (await self._world.admin.get(pods))["items"]:
-            if any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences") or ()):
+            owners = pod["metadata"].get("ownerReferences") or ()
+            if any(owner["name"] == name or owner["name"].startswith(f"{name}-") for owner in owners):
                 await self._world.admin.delete(f"{pods}/{pod['metadata']['name']}")
 
     # --- tenants, groups of pods
@@ -285,7 +299,7 @@ class Actions:
 
     async def _definition_changes(self) -> None:
         patch = {"metadata": {"annotations": {"changed": str(self._world.loop.time())}}}
-        await self._merge(self._world.admin, f"{_CRDS}/{objects.TRAINING_CRD}", patch)
+        await self._merge(self._world.admin, f"{_CRDS}/{self._definition}", patch)
 
     # --- faults
 
@@ -359,18 +373,19 @@ class Actions:
 
     async def _definition_gone(self, seconds: float) -> None:
         self._meets("definition gone")
-        path = f"{_CRDS}/{objects.TRAINING_CRD}"
-        await self._world.admin.delete(path)
+        await self._world.admin.delete(f"{_CRDS}/{self._definition}")
         await asyncio.sleep(seconds)
         await self._define()
 
-    async def _define(self) -> None:
-        from queuectl.sandbox.example import pytorchjob_crd
+    @property
+    def _definition(self) -> str:
+        return JOB_KINDS[self._world.kinds[0]].resource
 
+    async def _define(self) -> None:
         try:
-            await self._world.admin.get(f"{_CRDS}/{objects.TRAINING_CRD}")
+            await self._world.admin.get(f"{_CRDS}/{self._definition}")
         except NotFound:
-            await self._world.admin.create(_CRDS, pytorchjob_crd())
+            await self._world.admin.create(_CRDS, objects.definition_of(self._world.kinds[0]))
 
     async def _readers_restart(self) -> None:
         self._world.readers.restart()
@@ -430,7 +445,7 @@ class Actions:
         for team in TEAMS:
             for pod in await self._queued_pods(team):
                 await self._delete_object(f"{objects.PODS.format(team)}/{pod['metadata']['name']}")
-        for kind in objects.KINDS:
+        for kind in ("Job", *self._world.kinds):
             for team in TEAMS:
                 collection = objects.workload_path(kind, team)
                 for obj in (await self._world.admin.get(collection))["items"]:

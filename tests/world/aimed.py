@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.world.schedule import Schedule, Step
+from tests.world.schedule import FAMILIES, Schedule, Step
 
 
-def _aimed(seed: int, *steps: Step) -> Schedule:
+def _aimed(seed: int, *steps: Step, kinds: tuple[str, ...] = FAMILIES[0]) -> Schedule:
     ordered = tuple(sorted(steps, key=lambda step: step.at))
-    return Schedule(seed, ordered, tuple(range(len(ordered))), 40.0)
+    return Schedule(seed, ordered, tuple(range(len(ordered))), 40.0, kinds)
 
 
 def _submit(
@@ -108,6 +108,28 @@ AIMED: Final = (
         Step(2.0, "quota", ("team-a", 1)),
         _submit(6.0, "team-a", "w0", pods=2),
     ),
+    # Trainer takes no start in one write. A TrainJob is stopped, one is started late, and one not at all.
+    _aimed(
+        0,
+        _submit(1.0, "team-a", "w0", "TrainJob", pods=2),
+        _when("running", "hold", "team-a", "w0"),
+        _requests(18.0, "conflict", 2.0),
+        _submit(18.1, "team-b", "w1", "TrainJob"),
+        _requests(25.0, "denied", 12.0),
+        _submit(25.1, "guests", "w2", "TrainJob"),
+        kinds=("TrainJob", "JobSet"),
+    ),
+    # A RayService and a RayJob are stopped, and somebody makes objects that seem to be theirs.
+    _aimed(
+        9,
+        _submit(1.0, "team-a", "w0", "RayService"),
+        _submit(1.0, "team-b", "w1", "RayJob"),
+        Step(6.0, "stray", ("team-a", "w0")),
+        _when("running", "hold", "team-a", "w0"),
+        _when("running", "hold", "team-b", "w1"),
+        Step(30.0, "stray", ("team-b", "w1")),
+        kinds=FAMILIES[2],
+    ),
 )
 
 NEVER: Final = {
@@ -117,27 +139,8 @@ NEVER: Final = {
     ),
     "await self._forget_start_time(kind, effect.workload.ref)": "no Job gets a start time while suspended",
     "await self._reread(kind, effect.workload.ref, refusal) or obj,": "the same",
-    **dict.fromkeys(
-        (
-            "return await self._check(job)",
-            "self._emit(await self._cluster.check(check))",
-            "steered = await self._session.patch(path, body[:-1], content_type=JSON_PATCH)",
-            "return await self._session.patch(path, body, content_type=JSON_PATCH)",
-            "event = observe(kind, obj, self._honoured, await self._child(kind, obj), owners=self._kinds)",
-            "if obj is not None and await self._liveness.may_make_pods(",
-            "child = await self._child(kind, obj) if obj is not None else None",
-            "belongs = await self._liveness.is_above(self._kinds[child.ref.kind], child.ref, child.owner)",
-            "return await read_owned(self._session, self._kinds, self._honoured, child)",
-            "child = await self._child(kind, obj)",
-            "return await read_child(row, self._session, obj) if row else None",
-            "for copy in await self._copied(copies, row, obj):",
-            "child = await read_child(below, self._session, obj)",
-            "return [",
-            "if await self._belongs(kind, ref, pod, label, parents):",
-            "obj = await read_object(",
-            "parents[uid] = await read_object(self._session, row, parent)",
-        ),
-        "no TrainJob, JobSet or RayJob is here: tests/integration/kube/test_children, test_pods_of_jobs",
+    "child = await self._child(kind, obj) if obj is not None else None": (
+        "no JobSet of a TrainJob changes while that runs"
     ),
 }
 """Awaits of the write path, by their line of code, at which no task waits in a schedule; and why."""

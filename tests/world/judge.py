@@ -26,7 +26,7 @@ from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.sources import sources
 from queuectl.sandbox.players.api import Object
-from queuectl.sandbox.players.pods import ended
+from queuectl.sandbox.players.pods import controller_uid, ended
 from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.doubles import engine_state, invariants
 from tests.world import objects
@@ -52,12 +52,12 @@ _MOST_READ: Final = 100
 _MAX_RUN: Final = 4
 _PROMPT: Final = (
     ("p0", "team-a", "Job", 1, 8, 4),
-    ("p1", "guests", "PyTorchJob", 2, 4, 3),
+    ("p1", "guests", "", 2, 4, 3),
     ("p2", "guests", "Job", 1, 8, 1000),
 )
-"""Name, namespace, kind, pods, GPUs of each, seconds. The first has all that its team owns and can borrow.
-The second, whose team owns nothing, waits for it. The last waits for both and has a maximum run time: then
-nothing happens but that time comes."""
+"""Name, namespace, kind (empty: of an operator), pods, GPUs of each, seconds. The first has all that its team
+owns and can borrow. The second, whose team owns nothing, waits for it. The last waits for both and has a
+maximum run time: then nothing happens but that time comes."""
 _PROMPT_EVERY: Final = 4
 """It is the most costly part of a short schedule, and the same in all: only each fourth seed has it."""
 _PROMPT_SECONDS: Final = 17.0
@@ -252,6 +252,8 @@ class Judge:
     def _known(self, cluster: Mapping[str, Object]) -> None:
         ledger, over = self._world.memory.store.workloads, self._timed_out()
         for uid, obj in cluster.items():
+            if controller_uid(obj) is not None:
+                continue  # its owner is the workload
             kind = KINDS.registry[obj["kind"]]
             known = ledger.get(uid)  # type: ignore[call-overload]
             if finished(kind, obj) is not None:
@@ -327,6 +329,7 @@ class Judge:
         # Where the database's clock was set back, its time stands still until it has caught up.
         jobs = _PROMPT if world.jump == world.most_jump else _PROMPT[:-1]
         for name, team, kind, pods, gpus, seconds in jobs:
+            kind = kind or next(one for one in world.kinds if one != "RayCluster")
             body = objects.workload(team, name, kind, pods, gpus, seconds, 0, "mid")
             if seconds > _MAX_RUN:
                 body["metadata"]["labels"][MAX_RUN_LABEL] = str(_MAX_RUN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, KindRegistry
 from queuectl.kinds.labels import ARRAY_LABEL, MAX_RUN_LABEL
 from queuectl.kinds.manifests import manifests as made
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, GROUP_SIZE, SCHEDULING_GATE
+from queuectl.kinds.single_pod import POD
 from queuectl.kube.session import api_path
 from queuectl.sandbox.example import fake_node, pytorchjob_crd
 from queuectl.sandbox.install import read_kustomization
@@ -20,20 +22,16 @@ from queuectl.sandbox.players.api import Object, stamp
 from queuectl.sandbox.players.kubelet import EXIT_CODE, RUN_SECONDS, TERMINATE_SECONDS
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import GPU, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
-from tests.world.schedule import TEAMS
+from tests.integration.kube.sites import definition
+from tests.job_kinds import JOB_KINDS
+from tests.world.schedule import FAMILIES, TEAMS
 
 T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
 """When a schedule begins."""
 PRIORITIES: Final = {"low": 1, "mid": 50, "high": 100}
 POLICY: Final = "/apis/queuectl.dev/v1beta1"
-TRAINING_CRD: Final = "pytorchjobs.kubeflow.org"
 PODS: Final = "/api/v1/namespaces/{}/pods"
-KINDS: Final = ("Job", "PyTorchJob")
-_PATHS: Final = {
-    "Job": ("batch", "v1", "jobs"),
-    "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs"),
-    "Pod": ("", "v1", "pods"),
-}
+_KINDS: Final = ("Job", "Pod", *sum(FAMILIES, ()))
 _PLURALS: Final = {
     "ClusterQueue": "clusterqueues",
     "LocalQueue": "localqueues",
@@ -46,8 +44,7 @@ _PLURALS: Final = {
 
 
 def installed(kinds: KindRegistry) -> list[Object]:
-    """CRDs, and gate and rights for these kinds, as `queuectl manifests` makes them; the training operator's
-    CRD."""
+    """CRDs, and gate and rights for these kinds, as `queuectl manifests` makes them; CRDs of operators."""
     with TemporaryDirectory() as folder:
         manifests = Path(folder) / "manifests"
         shutil.copytree(shipped("manifests"), manifests)
@@ -56,8 +53,12 @@ def installed(kinds: KindRegistry) -> list[Object]:
         return [
             *read_kustomization(manifests),
             *read_kustomization(manifests / "mutating"),
-            pytorchjob_crd(),
+            *(definition_of(kind) for family in FAMILIES for kind in family),
         ]
+
+
+def definition_of(kind: str) -> Object:
+    return pytorchjob_crd() if kind == "PyTorchJob" else definition(JOB_KINDS[kind])
 
 
 def policy() -> list[Object]:
@@ -87,14 +88,15 @@ def queues(team: str) -> list[Object]:
 def path_of(thing: Object) -> str:
     """Of its collection."""
     kind, metadata = thing["kind"], thing["metadata"]
-    if kind in _PATHS:
+    if kind in _KINDS:
         return workload_path(kind, metadata["namespace"])
     namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
     return f"{POLICY}{namespace}/{_PLURALS[kind]}"
 
 
 def workload_path(kind: str, namespace: str, name: str | None = None) -> str:
-    return api_path(*_PATHS[kind], namespace, name)
+    row = POD if kind == "Pod" else JOB_KINDS[kind]
+    return api_path(row.group, row.version, row.plural, namespace, name)
 
 
 def workload(
@@ -115,6 +117,8 @@ def workload(
     template["metadata"]["annotations"] = {RUN_SECONDS: str(seconds), TERMINATE_SECONDS: str(ends)}
     if kind == "PyTorchJob":
         body = pytorchjob(name, workers=1, template=template)
+    elif kind in _MADE_OF:
+        body = _MADE_OF[kind](name, pods, template)
     elif kind == "Pod":
         template["spec"]["schedulingGates"] = [{"name": SCHEDULING_GATE}]
         body = {"apiVersion": "v1", "kind": kind, **template}
@@ -139,6 +143,55 @@ def workload(
     if annotations:
         body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **annotations}
     return body
+
+
+def _job_set(name: str, pods: int, template: Object) -> Object:
+    """Its Jobs have the label of the queue themselves, where its name ends with an odd number."""
+    labels = {"metadata": {"labels": {QUEUE_LABEL: "main"}}} if name[-1] in "13579" else {}
+    spec = {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": template}
+    group = {"name": "node", "replicas": pods, "template": {**labels, "spec": spec}}
+    return _of("JobSet", name, {"replicatedJobs": [group]})
+
+
+def _train_job(name: str, pods: int, template: Object) -> Object:
+    (container,) = template["spec"]["containers"]
+    job = {"name": "node", "template": {"spec": {"template": {"metadata": template["metadata"]}}}}
+    patch = {"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+    spec = {
+        "runtimeRef": {"name": "world"},
+        "trainer": {"numNodes": pods, "resourcesPerNode": container["resources"]},
+        "runtimePatches": [{"manager": "example.com/world", **patch}],
+    }
+    return _of("TrainJob", name, spec)
+
+
+def _ray_cluster(pods: int, template: Object) -> Object:
+    """Its pods do not end by themselves."""
+    endless = {**template, "spec": {**template["spec"], "restartPolicy": "Always"}}
+    group = {"groupName": "small", "replicas": pods - 1, "minReplicas": 0, "maxReplicas": 9}
+    workers = [{**group, "template": endless}] if pods > 1 else []
+    return {"headGroupSpec": {"template": endless}, "workerGroupSpecs": workers}
+
+
+def _ray_job(name: str, pods: int, template: Object) -> Object:
+    container = {**template["spec"]["containers"][0], "resources": {"requests": {"cpu": "1"}}}
+    submitter = {**template, "spec": {**template["spec"], "containers": [container]}}
+    spec = {"shutdownAfterJobFinishes": True, "submitterPodTemplate": submitter}
+    return _of("RayJob", name, {"rayClusterSpec": _ray_cluster(pods, template), **spec})
+
+
+def _ray_service(name: str, pods: int, template: Object) -> Object:
+    return _of("RayService", name, {"rayClusterConfig": _ray_cluster(pods, template)})
+
+
+def _of(kind: str, name: str, spec: Object) -> Object:
+    head = {"apiVersion": JOB_KINDS[kind].api_version, "kind": kind}
+    return deepcopy({**head, "metadata": {"name": name}, "spec": spec})
+
+
+_MADE_OF: Final = {
+    **{"JobSet": _job_set, "TrainJob": _train_job, "RayJob": _ray_job, "RayService": _ray_service}
+}
 
 
 def member(

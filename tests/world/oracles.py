@@ -27,9 +27,10 @@ from tests.job_kinds import JOB_KINDS
 from tests.world.devices import DeviceMetrics
 from tests.world.limit_oracles import Limits
 from tests.world.objects import gpus_of
-from tests.world.schedule import REPLICAS
+from tests.world.schedule import FAMILIES, OPERATORS, REPLICAS
 
-WORKLOADS: Final = {"jobs.batch": "Job", "pytorchjobs.kubeflow.org": "PyTorchJob"}
+WORKLOADS: Final = {JOB_KINDS[kind].resource: kind for kind in ("Job", *sum(FAMILIES, ()))}
+"""Kinds by their collection. What has an owner is no workload, and belongs to one."""
 PODS: Final = "pods"
 
 
@@ -66,6 +67,10 @@ class Safety:
         self._closed: set[tuple[str, int]] = set()
         self._before: dict[str, Object] = {}
         """Objects of workloads and pods as last seen, by UID."""
+        self._above: dict[str, str] = {}
+        """What made an object, by UIDs."""
+        self._beside: set[str] = set()
+        """UIDs of what others than its operator have made objects for: of two of one second either counts."""
         self._heard: dict[str, int] = {}
         """The epoch in which the controller of a kind last said whether an object is suspended."""
         self._pods: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -85,6 +90,14 @@ class Safety:
 
     def _workload(self, kind: Any, obj: Object, sender: str, *, gone: bool) -> None:
         uid = obj["metadata"]["uid"]
+        if (owner := controller_uid(obj)) is not None:
+            made_by_operator = sender == OPERATORS and uid not in self._edited
+            if made_by_operator or uid in self._above:
+                self._above[uid] = owner
+            else:
+                self._edited.add(uid)
+                self._beside.add(owner)
+            return
         before = self._before.get(uid)
         if gone:
             self._before.pop(uid, None)
@@ -132,7 +145,7 @@ class Safety:
         self.violated(f"{_named(before)} was suspended, and no eviction of attempt {number} is recorded")
 
     def _pod(self, pod: Object, sender: str, *, gone: bool) -> None:
-        owner, uid = controller_uid(pod) or "", pod["metadata"]["uid"]
+        owner, uid = self._topmost(controller_uid(pod) or ""), pod["metadata"]["uid"]
         if GATED_LABEL in (pod["metadata"].get("labels") or {}):
             owner = self._member(pod, sender, gone=gone)
         if not owner or gone or ended(pod) or POD.suspended(pod):
@@ -149,6 +162,11 @@ class Safety:
             and self._hears(made["kind"])
         ):
             self.violated(f"pod {pod['metadata']['name']} was made, and its workload holds no quota")
+
+    def _topmost(self, uid: str) -> str:
+        while uid in self._above:
+            uid = self._above[uid]
+        return uid
 
     def _member(self, pod: Object, sender: str, *, gone: bool) -> str:
         """A pod that queues, by itself or in a group. Returns the id of its workload; empty: it was not
@@ -224,7 +242,8 @@ class Safety:
         key = (str(row.workload), row.attempt)
         if row.verdict == Verdict.EVICTED:
             self._evicted.add(key)
-            if row.reason is not None and row.reason.code == Code.BYPASS and key[0] not in self._edited:
+            edited = key[0] in self._edited or self._above.get(key[0]) in self._beside
+            if row.reason is not None and row.reason.code == Code.BYPASS and not edited:
                 self.violated(
                     f"{row.ref} was evicted for {Code.BYPASS}, and no other client had started or stopped it"
                 )
@@ -310,8 +329,16 @@ def _phase(stored: StoredWorkload, objects: ObjectStore) -> str:
         return _phase_of_group([obj])
     if JOB_KINDS[ref.kind].suspended(obj):
         return "admitted"
-    status = obj.get("status") or {}
-    return "running" if status.get("active") or status.get("replicaStatuses") else "started"
+    return "running" if _runs(obj.get("status") or {}) else "started"
+
+
+def _runs(status: Object) -> bool:
+    if status.get("active") or status.get("replicaStatuses"):
+        return True
+    if any(one["active"] for one in (status.get("replicatedJobsStatus") or status.get("jobsStatus") or ())):
+        return True
+    service = (status.get("activeServiceStatus") or {}).get("rayClusterStatus") or {}
+    return status.get("jobDeploymentStatus") == "Running" or service.get("state") == "ready"
 
 
 def members(objects: ObjectStore, namespace: str, group: str) -> list[Object]:

@@ -230,6 +230,13 @@ BUGS: Final = (
         "parents: dict[str, Object | None] = {}",
         "parents: dict[str, Object | None] = {}\n    if obj is None:\n        return 0",
     ),
+    PlantedBug(
+        "pods of the Jobs of a JobSet are not counted",
+        "queuectl.kube.liveness:Liveness._belongs",
+        "if row is not None and row in between]",
+        "if False]",
+        aimed=7,
+    ),
     # --- watches and kinds
     PlantedBug(
         "a watch goes on where its history has expired",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from queuectl.answers.state import CommittedState
 from queuectl.api.view import View
+from queuectl.app.api import scheduling
 from queuectl.core.reports import LocalQueueReport
 from queuectl.kinds.policy import parse_policy
 from queuectl.notifications.delivery import Delivery, Sink, SinkFailed
@@ -77,7 +78,7 @@ class Readers:
         self.start()
 
     def _new_view(self, readings: Any) -> View:
-        return View(readings, parse_policy, self._loop.time)
+        return View(readings, parse_policy, self._loop.time, configure=scheduling)
 
     def _call(self, what: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         return self._database.call(READERS, what, work)

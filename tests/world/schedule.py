@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from tests.job_kinds import JOB_KINDS
+
 REQUEST_FAULTS: Final = (
     *("conflict", "forbidden", "throttled", "error", "lost", "slow", "hang", "late", "away"),
 )
@@ -53,6 +55,13 @@ _NAMES: Final = 6
 """Names of workloads in a namespace: few, so that names are taken again."""
 _GROUP_NAMES: Final = (("team-a", "g0"), ("guests", "g0"), ("guests", "g1"))
 _COHORT: Final = "research"
+FAMILIES: Final = (("PyTorchJob",), ("TrainJob", "JobSet"), ("RayJob", "RayCluster", "RayService"))
+"""Kinds of one operator: beside Jobs and pods, a schedule has those of one of them."""
+_STRAY: Final = 0.5
+"""Share of the schedules with kinds that make others, in which somebody makes such an object."""
+_CUSTOM, _CUSTOM_RESOURCE = "PyTorchJob", "pytorchjobs.kubeflow.org"
+_MADE: Final = ("RayCluster",)
+"""No user makes one."""
 
 
 class Step(NamedTuple):
@@ -82,6 +91,8 @@ class Schedule:
     """Which of the steps that the seed makes these are, from 0."""
     seconds: float = SECONDS
     """In which they happen."""
+    kinds: tuple[str, ...] = FAMILIES[0]
+    """Beside Jobs and pods. The definition of the first is what is taken away."""
 
     def only(self, kept: Sequence[int]) -> Schedule:
         return replace(self, steps=tuple(self.steps[number] for number in kept), kept=tuple(kept))
@@ -113,8 +124,28 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     for group in range(groups if needs else 0):
         last = group % 3 == 0
         steps += _together(random, needs, random.uniform(seconds - 15.0 if last else 0.0, seconds))
-    steps.sort(key=lambda step: step.at)
-    return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds)
+    kinds = FAMILIES[0] if _CUSTOM in needs else _kinds(Random(f"kinds {seed}"))
+    steps = list(_with_kinds(steps, kinds, seed))
+    return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds, kinds)
+
+
+def _kinds(random: Random) -> tuple[str, ...]:
+    family = list(random.choice(FAMILIES))
+    if len(family) == 2:
+        random.shuffle(family)
+    return tuple(family)
+
+
+def _with_kinds(steps: Sequence[Step], kinds: tuple[str, ...], seed: int) -> Iterator[Step]:
+    """These in the place of PyTorchJob, which steps are made with."""
+    random, users = Random(f"kinds of {seed}"), [kind for kind in kinds if kind not in _MADE]
+    if len(kinds) > 1 and random.random() < _STRAY:
+        owner = next((step for step in steps if step.verb == "submit" and step.args[2] == _CUSTOM), None)
+        if owner is not None:
+            steps = [*steps, Step(round(owner.at + random.uniform(1.0, 15.0), 1), "stray", owner.args[:2])]
+    for step in sorted(steps, key=lambda step: step.at):
+        swapped = {_CUSTOM: random.choice(users), _CUSTOM_RESOURCE: JOB_KINDS[random.choice(kinds)].resource}
+        yield step._replace(args=tuple(swapped.get(arg, arg) for arg in step.args))
 
 
 Make = Callable[[Random], tuple[Any, ...]]
@@ -160,7 +191,7 @@ def _name(random: Random) -> tuple[Any, ...]:
 def _submit(random: Random) -> tuple[Any, ...]:
     """Namespace, name, kind, pods, GPUs of each, seconds that it runs and that it takes to end, priority,
     most seconds that it may run (0: any), and a condition of its start."""
-    kind = random.choice(("Job", "Job", "Job", "Job", "PyTorchJob", "Pod"))
+    kind = random.choice(("Job", "Job", "Job", "Job", _CUSTOM, "Pod"))
     pods = {"Job": random.choice((1, 1, 2, 2)), "Pod": 1}.get(kind, 2)
     return (
         *_name(random),
@@ -312,7 +343,7 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "watches": (4, _window(WATCH_FAULTS, 60.0)),
     "expire": (
         2,
-        lambda r: (r.choice(("jobs.batch", "pytorchjobs.kubeflow.org", "clusterqueues.queuectl.dev")),),
+        lambda r: (r.choice(("jobs.batch", _CUSTOM_RESOURCE, "clusterqueues.queuectl.dev")),),
     ),
     "compact": (1, lambda r: ()),
     "discovery": (2, _window(DISCOVERY_FAULTS, 40.0)),
