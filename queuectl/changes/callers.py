@@ -10,10 +10,9 @@ from typing import Final, Protocol
 from queuectl.changes import consequences
 from queuectl.changes import edit as changing
 from queuectl.changes import fit as fitting
-from queuectl.changes import move as moving
 from queuectl.changes.edit import EditedField, EditTarget, WorkloadTarget
+from queuectl.changes.verbs import change_workload
 from queuectl.kinds.jobs import KindRegistry
-from queuectl.kinds.json_fields import Json
 from queuectl.kinds.pod_sizes import CannotFit, sized
 from queuectl.kube.account import Bearer
 from queuectl.kube.connections import account_of
@@ -84,72 +83,20 @@ class KubeChanges:
     async def _workload(self, session: Session, wanted: Wanted) -> Made:
         kinds = self._kinds.registry
         target = changing.workload(kinds, wanted.kind, wanted.namespace, wanted.name)
+        losses: list[str] = []
+
+        def confirm(lost: str) -> None:
+            losses.append(lost)
+            if not (wanted.evict or wanted.dry_run):
+                raise consequences.ChangeBlocked(f"{lost}. Nothing is written; `evict: true` confirms it")
+
         with _explained(target):
-            match wanted.verb:
-                case "move":
-                    return await _move(session, target, wanted)
-                case "priority":
-                    return await _priority(session, target, wanted)
-                case "cancel":
-                    return await _cancel(session, target, wanted)
-                case "fit":
-                    return await _fit(session, target, wanted, wanted.size or WantedSize())
-                case _:
-                    return await _hold(session, target, wanted)
-
-
-async def _hold(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:
-    held = wanted.verb == "hold"
-    losses: list[str] = []
-
-    def allowed(now: Json) -> None:
-        if held and (lost := consequences.lost_by_hold(target, now)):
-            losses.append(lost)
-            _check_confirmed(wanted, lost)
-
-    change = await changing.hold(session, target, held, allowed, wanted.reason)
-    return _made(change, consequences.hold_means(change, target, held), next(iter(losses), None))
-
-
-def _check_confirmed(wanted: Wanted, lost: str) -> None:
-    if not (wanted.evict or wanted.dry_run):
-        raise consequences.ChangeBlocked(f"{lost}. Nothing is written; `evict: true` confirms it")
-
-
-async def _cancel(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:
-    losses: list[str] = []
-
-    def allowed(now: Json) -> None:
-        if lost := consequences.lost_by_cancel(target, now):
-            losses.append(lost)
-            _check_confirmed(wanted, lost)
-
-    await changing.delete(session, target, allowed)
-    return Made(
-        kind=target.kind,
-        field="object",
-        before="exists",
-        after="deleted",
-        written=True,
-        meaning=consequences.cancel_means(ran=bool(losses)),
-        loss=next(iter(losses), None),
-    )
-
-
-async def _move(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:
-    def allowed(now: Json) -> None:
-        consequences.waits(target, now)
-
-    change = await moving.move(session, target, wanted.target or "", allowed, wanted.reason)
-    return _made(change, consequences.move_means(change))
-
-
-async def _priority(session: Session, target: WorkloadTarget, wanted: Wanted) -> Made:
-    def allowed(now: Json) -> None:
-        consequences.may_have_priority(target, now)
-
-    change = await moving.set_priority(session, target, wanted.target, allowed, wanted.reason)
-    return _made(change, consequences.priority_means(change, target))
+            if wanted.verb == "fit":
+                return await _fit(session, target, wanted, wanted.size or WantedSize())
+            change, meaning = await change_workload(
+                session, target, wanted.verb, confirm, to=wanted.target, reason=wanted.reason
+            )
+        return _made(change, meaning, next(iter(losses), None))
 
 
 async def _fit(session: Session, target: WorkloadTarget, wanted: Wanted, size: WantedSize) -> Made:

@@ -17,8 +17,8 @@ from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
     from queuectl.changes.edit import EditedField, WorkloadTarget
-    from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
+    from queuectl.ports.changes import Verb
 
 _POLL_SECONDS: Final = 0.5
 _HELD: Final = ("OnHold", "UserHold")
@@ -70,9 +70,7 @@ def hold(
 
     `release` lets them queue again.
     """
-    _change_hold(
-        options, choice, namespace, held=True, yes=yes, reason=reason, wait=timeout if wait else None
-    )
+    _change(options, choice, namespace, "hold", yes=yes, reason=reason, wait=timeout if wait else None)
 
 
 @command("release")
@@ -91,7 +89,7 @@ def release(
     timeout: float,
 ) -> None:
     """Let workloads that are on hold queue again."""
-    _change_hold(options, choice, namespace, held=False, reason=reason, wait=timeout if wait else None)
+    _change(options, choice, namespace, "release", reason=reason, wait=timeout if wait else None)
 
 
 @command("force-release")
@@ -115,17 +113,15 @@ def force_release(
     """
     from queuectl.changes import edit as changing
 
-    given = contexts.namespace(options, namespace)
-    kind, name = split(workload)
-    target = writing.target(lambda: changing.workload(options.kinds(), kind, given, name))
-    server = rest.connect(options, namespace=given) if wait else None
+    target = targeted(options, workload, namespace)
+    server = rest.connect(options, namespace=target.namespace) if wait else None
     writing.confirm(f"pods of {target} may still run: others get the quota that they use", yes=yes)
 
     async def work(session: Session) -> None:
         change, attempt = await changing.force_release(session, target, reason)
         say(change, options, "Its quota is released; `queuectl history` shows the user and the reason.")
         if server is not None:
-            path = ("workloads", given, kind, name)
+            path = ("workloads", str(target.namespace), target.kind.lower(), target.name)
             async with waiting(timeout, f"the quota of {target} is released") as tell:
                 await _until(lambda: asyncio.to_thread(_not_released, server, path, attempt), tell)
 
@@ -171,32 +167,32 @@ def resume(
 # --- workloads ----------------------------------------------------------------------------------------
 
 
-def _change_hold(
+def _change(
     options: Options,
     choice: ChosenWorkloads,
     given: str | None,
+    verb: Verb,
     *,
-    held: bool,
-    yes: bool = True,
+    to: str | None = None,
     reason: str | None,
-    wait: float | None,
+    yes: bool = True,
+    wait: float | None = None,
 ) -> None:
-    from queuectl.changes import consequences
+    """`to`: as in `change_workload`. `yes`: a hold may end what runs. `wait`: for the effect, in seconds."""
     from queuectl.changes import edit as changing
+    from queuectl.changes.verbs import change_workload
 
     aims, refused = targets(options, choice, given)
     if wait is not None and (len(aims) != 1 or choice.dry_run):
         raise click.UsageError("--wait is for one workload, and for a change that is written")
+    held = verb == "hold"
     server = _server(options, str(aims[0].namespace), held=held) if wait is not None else None
     sure = confirm_all(aims, choice, done="put on hold", yes=yes) if held else True
 
     async def work(session: Session, target: WorkloadTarget) -> None:
-        def allowed(now: Json) -> None:
-            if held and (lost := consequences.lost_by_hold(target, now)):
-                writing.confirm(lost, yes=sure)
-
-        change = await changing.hold(session, target, held, allowed, reason)
-        means = consequences.hold_means(change, target, held)
+        change, means = await change_workload(
+            session, target, verb, lambda lost: writing.confirm(lost, yes=sure), to=to, reason=reason
+        )
         say(change, options, means, several=len(aims) > 1, dry_run=choice.dry_run)
         if wait is None or changing.over(change.object, target.row):
             return
@@ -343,20 +339,7 @@ def move(
     Priority and creation time stay, and these order them there. One that runs stays where it is charged:
     `hold` it first.
     """
-    from queuectl.changes import consequences
-    from queuectl.changes import move as moving
-
-    aims, refused = targets(options, choice, namespace)
-
-    async def work(session: Session, target: WorkloadTarget) -> None:
-        def allowed(now: Json) -> None:
-            consequences.waits(target, now)
-
-        change = await moving.move(session, target, queue, allowed, reason)
-        means = consequences.move_means(change)
-        say(change, options, means, several=len(aims) > 1, dry_run=choice.dry_run)
-
-    writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
+    _change(options, choice, namespace, "move", to=queue, reason=reason)
 
 
 @command("priority")
@@ -381,20 +364,7 @@ def priority(
     """
     if (name is None) == (not unset):
         raise click.UsageError("give either --class NAME or --unset")
-    from queuectl.changes import consequences
-    from queuectl.changes import move as moving
-
-    aims, refused = targets(options, choice, namespace)
-
-    async def work(session: Session, target: WorkloadTarget) -> None:
-        def allowed(now: Json) -> None:
-            consequences.may_have_priority(target, now)
-
-        change = await moving.set_priority(session, target, name, allowed, reason)
-        means = consequences.priority_means(change, target)
-        say(change, options, means, several=len(aims) > 1, dry_run=choice.dry_run)
-
-    writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
+    _change(options, choice, namespace, "priority", to=name, reason=reason)
 
 
 def targeted(options: Options, workload: str, given: str | None) -> WorkloadTarget:

@@ -21,7 +21,6 @@ from queuectl.kinds.labels import ARRAY_LABEL
 if TYPE_CHECKING:
     from queuectl.changes.edit import WorkloadTarget
     from queuectl.changes.submit import Submission
-    from queuectl.kinds.json_fields import Json
     from queuectl.kube.session import Session
 
 
@@ -217,26 +216,24 @@ def _follow(reader: Reader, made: Document, options: Options) -> None:
 @with_options
 def cancel(options: Options, choice: ChosenWorkloads, namespace: str | None, yes: bool) -> None:
     """Delete workloads that are pending or run, and their pods. It asks before it ends what runs."""
-    from queuectl.changes import consequences
     from queuectl.changes import edit as changing
+    from queuectl.changes.verbs import change_workload
 
     aims, refused = targets(options, choice, namespace)
     sure = confirm_all(aims, choice, done="deleted", yes=yes)
 
     async def work(session: Session, target: WorkloadTarget) -> None:
-        def allowed(now: Json) -> None:
-            if lost := consequences.lost_by_cancel(target, now):
-                writing.confirm(lost, yes=sure)
-
-        before = await changing.delete(session, target, allowed)
-        ran = changing.runs(before, target.row)
+        change, means = await change_workload(
+            session, target, "cancel", lambda lost: writing.confirm(lost, yes=sure)
+        )
         if options.output != "table":
             named = {"kind": target.kind, "namespace": target.namespace, "name": target.name}
+            ran = changing.runs(change.object, target.row)
             document = {"object": named, "deleted": not choice.dry_run, "ran": ran}
             (printing.line if len(aims) > 1 else printing.document)(document, options.output)
             return
         click.echo(printing.printable(f"{target}: deleted"))
         if len(aims) == 1:
-            click.echo(consequences.cancel_means(ran=ran))
+            click.echo(means)
 
     writing.run_each(options, aims, work, refused, dry_run=choice.dry_run, selected=choice.selects)
