@@ -18,14 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import aiohttp
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from queuectl.kinds.admission import CONTROLLER_USER
 from queuectl.kubernetes_yaml import dump
 from queuectl.sandbox.endpoints import choose_ports, write_private
-from queuectl.sandbox.processes import ChildProcess, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn, until_ready
 
 __all__ = ["CONTROLLER_USER", "ControlPlane", "ControlPlaneError", "find_assets", "write_kubeconfig"]
 
@@ -63,7 +62,6 @@ _AUDIT_POLICY: Final = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "None", "users": ["system:apiserver"]}, {"level": "Metadata"}],
 }
-_POLL_SECONDS: Final = 0.05
 
 
 class ControlPlaneError(RuntimeError):
@@ -186,9 +184,10 @@ class ControlPlane:
         self.url = f"https://127.0.0.1:{self._port or port}"
         store = f"http://127.0.0.1:{client_port}"
         await self._spawn("etcd", self._etcd_arguments(store, f"http://127.0.0.1:{peer_port}"))
-        await self._answers(f"{store}/readyz", None, None)
+        await until_ready(f"{store}/readyz", check=self.check)
         await self._spawn("kube-apiserver", self._server_arguments(store))
-        await self._answers(f"{self.url}/readyz", self.ca_file, self.tokens["admin"])
+        ready, token = f"{self.url}/readyz", self.tokens["admin"]
+        await until_ready(ready, check=self.check, ca_file=self.ca_file, token=token)
         if self._controllers:
             config = self.folder / "controller-manager.kubeconfig"
             self.write_kubeconfig_of(_CONTROLLER_MANAGER, config)
@@ -283,23 +282,6 @@ class ControlPlane:
             [self._assets / name, *arguments], name=name, log=log, env=environment, cwd=self.folder
         )
         self._children.append(child)
-
-    async def _answers(self, url: str, ca_file: Path | None, token: str | None) -> None:
-        """Wait until `url` answers 200; the caller sets the timeout."""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        timeout = aiohttp.ClientTimeout(total=5)
-        async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=False) as session:
-            while True:
-                self.check()
-                try:
-                    trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
-                    async with session.get(url, ssl=trust) as answer:
-                        if answer.status == 200:
-                            return
-                # The server writes its certificate when it starts: the file may be missing or incomplete.
-                except (aiohttp.ClientError, TimeoutError, FileNotFoundError, ssl.SSLError):
-                    pass
-                await asyncio.sleep(_POLL_SECONDS)
 
     async def _kill(self) -> None:
         # A graceful shutdown of the API server takes a minute; etcd's data is safe on disk either way.

@@ -7,16 +7,20 @@ import ctypes
 import os
 import shutil
 import signal
+import ssl
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import aiohttp
 
 from queuectl.sandbox.end_with_parent import PR_SET_PDEATHSIG
 
 _END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
 _TAIL_BYTES = 64 * 1024
+_POLL_SECONDS = 0.05
 
 
 class ChildDied(Exception):
@@ -80,6 +84,11 @@ class ChildProcess:
         tail = self.tail()
         return ChildDied(f"{self.name} ended ({how}), log {self.log}" + (f":\n{tail}" if tail else ""))
 
+    def check(self) -> None:
+        """Raises ChildDied if it has ended."""
+        if self.returncode is not None:
+            raise self.death()
+
 
 def end_with_make() -> None:
     """If make started this process, end with make: its user expects the two to end together."""
@@ -135,3 +144,22 @@ def age() -> float:
     with open("/proc/self/stat", encoding="ascii") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def until_ready(
+    url: str, *, check: Callable[[], None], ca_file: Path | None = None, token: str = ""
+) -> None:
+    """Return once a GET of `url` is answered with 200. `check` raises if it never will be; the caller sets
+    the timeout."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    timeout = aiohttp.ClientTimeout(total=5)
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=False) as session:
+        while True:
+            check()
+            # A server writes its certificate when it starts: the file may be missing or incomplete.
+            with suppress(aiohttp.ClientError, TimeoutError, FileNotFoundError, ssl.SSLError):
+                trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
+                async with session.get(url, ssl=trust) as answer:
+                    if answer.status == 200:
+                        return
+            await asyncio.sleep(_POLL_SECONDS)

@@ -10,15 +10,12 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-
 from queuectl.kubernetes_yaml import dump
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, port_of, write_private
-from queuectl.sandbox.processes import ChildProcess, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn, until_ready
 
 _READY_SECONDS: Final = 90.0
 _STOP_SECONDS: Final = 5.0
-_POLL_SECONDS: Final = 0.05
 
 
 class Programs:
@@ -81,12 +78,11 @@ class Programs:
         urls = [f"{rest}/healthz"]
         if self._controller:
             urls = [f"{self._endpoints.metrics.removesuffix('/metrics')}/readyz", f"{rest}/readyz"]
-        timeout = aiohttp.ClientTimeout(total=5)
         waiting = ""
         try:
-            async with asyncio.timeout(_READY_SECONDS), aiohttp.ClientSession(timeout=timeout) as session:
+            async with asyncio.timeout(_READY_SECONDS):
                 for waiting in urls:
-                    await _until_good(session, waiting)
+                    await until_ready(waiting, check=lambda: None)
         except TimeoutError:
             raise SandboxError(
                 f"{waiting} did not answer in {_READY_SECONDS:g} s: see {self._folder / 'log'}"
@@ -97,14 +93,3 @@ async def watch_over(child: ChildProcess) -> None:
     """Raises ChildDied once it has ended."""
     await child.wait()
     raise child.death()
-
-
-async def _until_good(session: aiohttp.ClientSession, url: str) -> None:
-    while True:
-        try:
-            async with session.get(url) as answer:
-                if answer.status == 200:
-                    return
-        except (aiohttp.ClientError, TimeoutError):
-            pass
-        await asyncio.sleep(_POLL_SECONDS)

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-import aiohttp
-
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Session
 from queuectl.kubernetes_yaml import dump, load
@@ -19,7 +17,7 @@ from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.endpoints import SandboxError, choose_ports, write_private
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.players.api import Client
-from queuectl.sandbox.processes import ChildProcess, spawn
+from queuectl.sandbox.processes import ChildProcess, spawn, until_ready
 from queuectl.shipped import shipped
 
 _PATH: Final = "/mutate"
@@ -27,7 +25,6 @@ _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 _TIMEOUT_SECONDS: Final = 10
 """Longer than in a cluster: one machine does all the work here."""
-_POLL_SECONDS: Final = 0.05
 
 
 @contextlib.asynccontextmanager
@@ -89,15 +86,8 @@ async def _run(plane: ControlPlane, folder: Path, files: Path, port: int, probes
 
 
 async def _ready(child: ChildProcess, url: str) -> None:
-    timeout = aiohttp.ClientTimeout(total=5)
     try:
-        async with asyncio.timeout(_READY_SECONDS), aiohttp.ClientSession(timeout=timeout) as session:
-            while child.returncode is None:
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                    async with session.get(url) as answer:
-                        if answer.status == 200:
-                            return
-                await asyncio.sleep(_POLL_SECONDS)
+        async with asyncio.timeout(_READY_SECONDS):
+            await until_ready(url, check=child.check)
     except TimeoutError:
         raise SandboxError(f"the webhook is not ready within {_READY_SECONDS:g} s: see {child.log}") from None
-    raise child.death()

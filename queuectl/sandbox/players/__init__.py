@@ -1,4 +1,4 @@
-"""Components of a cluster: scheduler, kubelet, training operator, Job controller, garbage collector.
+"""Components of a cluster: scheduler, kubelet, training operator, Job controller.
 
 They use only the API, so they work with a real control plane as well.
 """
@@ -9,10 +9,10 @@ import asyncio
 
 from queuectl.kube.session import Session
 from queuectl.sandbox.players.api import Clock
-from queuectl.sandbox.players.garbage import Owners, forget_events
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS, JobController
 from queuectl.sandbox.players.kubelet import Kubelet, Nodes
+from queuectl.sandbox.players.old_events import forget_events
 from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
 from queuectl.sandbox.players.scheduler import Scheduler
 from queuectl.sandbox.players.training_operator import PYTORCHJOBS, TrainingOperator
@@ -29,7 +29,7 @@ async def play(
     nodes = Informer(api, "/api/v1/nodes", clock)
     training = Informer(api, PYTORCHJOBS, clock)
     stores = [nodes, pods, training]
-    players: list[Nodes | Scheduler | Kubelet | TrainingOperator | JobController | Owners] = [
+    players: list[Nodes | Scheduler | Kubelet | TrainingOperator | JobController] = [
         Nodes(api, nodes, clock),
         Scheduler(api, pods, nodes, clock),
         Kubelet(api, pods, nodes, clock),
@@ -40,7 +40,6 @@ async def play(
         jobs = Informer(api, JOBS, clock)
         stores.append(jobs)
         players.append(JobController(api, jobs, pods, clock))
-        players.append(Owners(api, pods, {"Job": jobs, "PyTorchJob": training}, clock))
     async with asyncio.TaskGroup() as tasks:
         if controller_manager:
             tasks.create_task(forget_events(api, clock))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from queuectl.core.model.policy import Requirement, Taint, Toleration
-from queuectl.core.model.resources import Amounts, BadQuantity, parse_quantity
+from queuectl.core.model.policy import Node, Requirement, Toleration
+from queuectl.core.model.resources import Amounts
 from queuectl.core.model.selectors import meets, tolerated
+from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.json_fields import BadField
-from queuectl.kinds.node_constraints import stored_toleration
+from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH, Session
@@ -29,15 +30,24 @@ _NAME: Final = "default-scheduler"
 
 
 @dataclass
-class _Node:
+class _Room:
     """A node, and the requests of the pods bound to it."""
 
+    node: Node
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
     allocatable: Mapping[str, int] = field(default_factory=dict)
-    open: bool = False
-    """Whether it exists, is ready, and not cordoned."""
     used: dict[str, int] = field(default_factory=dict)
+
+    def observe(self, node: Node) -> bool:
+        """Return whether further pods may fit it now."""
+        changed, self.node = node != self.node, node
+        self.labels, self.allocatable = dict(node.labels), dict(node.allocatable)
+        return changed and self.open
+
+    @property
+    def open(self) -> bool:
+        """Whether it exists, is ready, and not cordoned."""
+        return self.node.ready and not self.node.cordoned
 
     def has_room(self, requests: Amounts) -> bool:
         return all(
@@ -56,22 +66,22 @@ class _Shape:
 
     requests: Amounts
     selector: tuple[tuple[str, str], ...]
-    affinity: tuple[tuple[Requirement, ...], ...] | None
+    affinity: tuple[tuple[Requirement, ...], ...]
     tolerations: tuple[Toleration, ...]
 
-    def misfit(self, node: _Node) -> str | None:
+    def misfit(self, room: _Room) -> str | None:
         """Why it can't run on a node, in a few words."""
-        if not node.open:
+        if not room.open:
             return "not ready"
-        if any(node.labels.get(key) != value for key, value in self.selector):
+        if any(room.labels.get(key) != value for key, value in self.selector):
             return "didn't match the node selector"
-        if self.affinity is not None and not any(
-            all(meets(requirement, node.labels) for requirement in term) for term in self.affinity
+        if self.affinity and not any(
+            all(meets(requirement, room.labels) for requirement in term) for term in self.affinity
         ):
             return "didn't match the node affinity"
-        if not all(tolerated(taint, self.tolerations) for taint in node.taints):
+        if not all(tolerated(taint, self.tolerations) for taint in room.node.taints):
             return "had untolerated taints"
-        if not node.has_room(self.requests):
+        if not room.has_room(self.requests):
             return "had too little free"
         return None
 
@@ -85,7 +95,7 @@ class Scheduler:
         self._pods = pods
         self._nodes = nodes
         self._clock = clock
-        self._room: dict[str, _Node] = {}
+        self._rooms: dict[str, _Room] = {}
         self._charged: dict[str, tuple[str, Amounts]] = {}
         """Node and requests of each bound pod, by UID; also of pods for which the binding is under way."""
         self._waiting: dict[_Shape, dict[str, None]] = {}
@@ -104,10 +114,12 @@ class Scheduler:
             self.queue.add(key)
 
     def _on_node(self, key: str, before: Object | None, after: Object | None) -> None:
-        node = self._room.setdefault(key, _Node())
-        opened = _describe(node, after)
-        if opened:
+        known = CONTEXT_KINDS["Node"].observe(after) if after is not None else None
+        if self._room(key).observe(known if isinstance(known, Node) else Node(key, ready=False)):
             self._try_waiting()
+
+    def _room(self, node: str) -> _Room:
+        return self._rooms.setdefault(node, _Room(Node(node, ready=False)))
 
     async def reconcile(self, key: str) -> None:
         """Bind one pod, or keep it pending with the others of its shape."""
@@ -122,8 +134,8 @@ class Scheduler:
             await self._say(pod, str(error))
             return
         misfits: dict[str, int] = {}
-        for name in sorted(key for key in self._room if self._nodes.get(key) is not None):
-            misfit = shape.misfit(self._room[name])
+        for name in sorted(key for key in self._rooms if self._nodes.get(key) is not None):
+            misfit = shape.misfit(self._rooms[name])
             if misfit is None:
                 await self._bind(pod, name, shape)
                 self._try_next(shape, key)
@@ -183,13 +195,13 @@ class Scheduler:
             except (RequestProblem, BadField):
                 requests = ()  # bound by another client
         self._charged[uid] = (name, requests)
-        self._room.setdefault(name, _Node()).charge(requests, 1)
+        self._room(name).charge(requests, 1)
 
     def _forget(self, uid: str) -> None:
         charged = self._charged.pop(uid, None)
         if charged is not None:
             name, requests = charged
-            self._room[name].charge(requests, -1)
+            self._room(name).charge(requests, -1)
             self._try_waiting()
 
     async def _say(self, pod: Object, message: str) -> None:
@@ -207,59 +219,12 @@ class Scheduler:
             self._pods.observe(await self._api.request("PATCH", path, body, content_type=MERGE_PATCH))
 
 
-def _describe(room: _Node, node: Object | None) -> bool:
-    """Update a node from the API. Returns whether further pods may fit it now."""
-    if node is None:
-        room.open = False
-        return False
-    before = (room.labels, room.taints, room.allocatable, room.open)
-    spec, status = node.get("spec") or {}, node.get("status") or {}
-    conditions = status.get("conditions") or ()
-    room.labels = dict(node["metadata"].get("labels") or {})
-    room.taints = tuple(
-        Taint(taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or ()
-    )
-    room.allocatable = _quantities(status.get("allocatable") or {})
-    room.open = not spec.get("unschedulable") and any(
-        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
-    )
-    return room.open and before != (room.labels, room.taints, room.allocatable, room.open)
-
-
-def _quantities(found: Mapping[str, Any]) -> dict[str, int]:
-    result = {}
-    for resource, quantity in found.items():
-        try:
-            result[resource] = parse_quantity(quantity, resource)
-        except BadQuantity:
-            continue  # counts as none
-    return result
-
-
 def _requests(pod: Object) -> Amounts:
     return tuple(itertools.chain(pod_requests(pod["spec"], "spec"), [("pods", 1)]))
 
 
 def _shape(pod: Object) -> _Shape:
-    spec = pod["spec"]
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return _Shape(
-        requests=_requests(pod),
-        selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
-        affinity=None
-        if required is None
-        else tuple(_term(term) for term in required.get("nodeSelectorTerms") or ()),
-        tolerations=tuple(stored_toleration(one) for one in spec.get("tolerations") or ()),
-    )
-
-
-def _term(term: Object) -> tuple[Requirement, ...]:
-    """An unknown part of a term matches nothing."""
-    found = tuple(
-        Requirement(e["key"], e["operator"], tuple(e.get("values") or ()))
-        for e in term.get("matchExpressions") or ()
-    )
-    if term.get("matchFields") or not found:
-        return (Requirement("", "Unknown"),)
-    return found
+    """Raises RequestProblem and BadField."""
+    own = read_constraints(pod["spec"], "spec")
+    affinity = required_affinity(pod["spec"], "spec")
+    return _Shape(_requests(pod), own.node_selector, affinity, own.tolerations)

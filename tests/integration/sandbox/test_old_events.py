@@ -8,7 +8,7 @@ from pathlib import Path
 
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import Client, Object, stamp
-from queuectl.sandbox.players.garbage import forget_events
+from queuectl.sandbox.players.old_events import forget_events
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PATH = "/api/v1/namespaces/default/events"
