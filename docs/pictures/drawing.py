@@ -16,7 +16,7 @@ import termios
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +25,11 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from docs.pictures.recording import Recording
+from queuectl.cli.watching import client
 from queuectl.screen.frame import Picture, frame
 from queuectl.screen.live import LOW
 from queuectl.screen.navigation import ScreenView
-from queuectl.screen.poller import local_client, look
+from queuectl.screen.poller import look
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = ROOT / "README.md"
@@ -116,8 +117,7 @@ def screen(url: str, width: int, height: int) -> list[Text]:
     """The first frame of the sandbox's screen."""
 
     async def frame_of() -> list[Text]:
-        async with local_client(url, lambda: datetime.fromtimestamp(0, UTC)) as ask:
-            seen = await look(ask, None, None)
+        seen = await look(client(url), None, None)
         picture = Picture(
             server=_SERVER,
             facts=seen.facts,

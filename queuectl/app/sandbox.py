@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from queuectl.ledger.admin import schema
 from queuectl.ledger.pool import connection_pool
@@ -16,14 +18,18 @@ from queuectl.ledger.read.queries import LedgerReadings
 from queuectl.sandbox.run import SandboxOptions, SandboxParts, run
 from queuectl.screen.terminal import can_show
 
+if TYPE_CHECKING:
+    from queuectl.screen.poller import Ask
 
-async def run_sandbox(options: SandboxOptions) -> int:
-    """Serve until Ctrl-C or SIGTERM. Returns the exit code."""
+
+async def run_sandbox(options: SandboxOptions, client: Callable[[str], Ask] | None = None) -> int:
+    """Serve until Ctrl-C or SIGTERM. Returns the exit code. `client`: of the REST server at a URL, for the
+    screen; None: there is no screen."""
 
     async def migrated(url: str) -> None:
         await schema.migrate(url)
 
-    screen = _show if can_show() else None
+    screen = partial(_show, client) if client is not None and can_show() else None
     parts = SandboxParts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
     return await run(options, parts)
 
@@ -39,14 +45,12 @@ async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
         yield LedgerReadings(pool, cluster)
 
 
-async def _show(url: str, folder: Path, lines: Sequence[str]) -> None:
+async def _show(client: Callable[[str], Ask], url: str, folder: Path, lines: Sequence[str]) -> None:
     """The screen, imported on a thread, so that the sandbox's API server goes on meanwhile."""
     live = await asyncio.to_thread(import_module, "queuectl.screen.live")
-    clients = await asyncio.to_thread(import_module, "queuectl.screen.poller")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))
-    async with clients.local_client(url, _local_now) as ask:
-        texts = live.ScreenTexts(place=_short(folder), notes=notes, leave="stop")
-        await live.Screen(ask, server=url, clock=_local_now, texts=texts).run()
+    texts = live.ScreenTexts(place=_short(folder), notes=notes, leave="stop")
+    await live.Screen(client(url), server=url, clock=_local_now, texts=texts).run()
 
 
 def _short(folder: Path) -> str:

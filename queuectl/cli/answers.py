@@ -12,13 +12,13 @@ from queuectl.cli import completion, printing, rest
 from queuectl.cli.arguments import Since
 from queuectl.cli.completion import NAMESPACE
 from queuectl.cli.options import Failure, Options, command, with_options
-from queuectl.cli.printing import Column, printable
+from queuectl.cli.printing import TableField, columns_of, field, printable
 from queuectl.cli.reading import AS_OF, WORKLOAD, When, workload_of
 from queuectl.cli.resources import phase
 from queuectl.cli.rest import Document, Server
 from queuectl.screen.text import figure
 
-_PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))
+_PARTS: Final = columns_of("WAITED>", "SHARE>", "FOR")
 
 
 @command("waited")
@@ -57,28 +57,7 @@ def _attempts(count: int) -> str:
     return f"{count} {'attempt' if count == 1 else 'attempts'}"
 
 
-_QUOTA: Final = (
-    *(Column("FLAVOR"), Column("RESOURCE"), Column("GUARANTEED", right=True), Column("FAIR", right=True)),
-    *(Column("USED", right=True), Column("BORROWED", right=True), Column("LENT", right=True)),
-    Column("IDLE", right=True),
-)
-_HOURS: Final = (
-    *(column for column in _QUOTA if column.title != "FAIR"),
-    Column("LOST", right=True),
-)
-_MEMBERS: Final = (Column("CLUSTERQUEUE"), *(column for column in _QUOTA if column.title != "FAIR"))
-_MEMBER_HOURS: Final = (_MEMBERS[0], *_HOURS)
-_LOANS: Final = (
-    *(Column("LENDER"), Column("BORROWER"), Column("FLAVOR"), Column("RESOURCE")),
-    Column("NOW", right=True),
-)
-_LENT_HOURS: Final = (*_LOANS[:-1], Column("HOURS", right=True))
-_PAST_USAGE: Final = (
-    *(Column("NAME"), Column("KIND"), Column("ORDER", right=True), Column("WEIGHT", right=True)),
-    *(Column("PAST USAGE", right=True), Column("PART", right=True)),
-)
-_KEYS: Final = {"CLUSTERQUEUE": "clusterQueue", "FLAVOR": "flavor", "RESOURCE": "resource"}
-"""Fields of texts, by title."""
+_PAST_USAGE: Final = columns_of("NAME", "KIND", "ORDER>", "WEIGHT>", "PAST USAGE>", "PART>")
 _HIDDEN: Final = "queues not shown to you"
 
 
@@ -134,14 +113,13 @@ def share(
     whole = queue is None
     click.echo(printable(f"Cohort {found['name']}") if whole else _share_of(found))
     click.echo()
-    _accounts(_MEMBERS if whole else _QUOTA, _LOANS, found, found["accounts"], printing.amount)
+    _accounts(found, found["accounts"], printing.amount, "NOW", members=whole)
     if (told := found["statement"]) is None:
         return
     click.echo()
     click.echo(f"From {printing.local(told['since'])} to {printing.local(told['until'])}, in resource-hours")
     click.echo()
-    hours = _MEMBER_HOURS if whole else _HOURS
-    _accounts(hours, _LENT_HOURS, found, told["accounts"], printing.resource_hours)
+    _accounts(found, told["accounts"], printing.resource_hours, "HOURS", members=whole)
 
 
 def _past_usage(options: Options, found: Document) -> None:
@@ -175,24 +153,31 @@ def _share_of(found: Document) -> str:
 
 
 def _accounts(
-    columns: Sequence[Column],
-    loans: Sequence[Column],
     found: Document,
     accounts: Sequence[Document],
-    shown: Callable[[str, Any], str],
+    form: Callable[[str, Any], str],
+    unit: str,
+    *,
+    members: bool,
 ) -> None:
-    """The table of the cells, and that of what is lent between these queues and others."""
-    texts = [_KEYS[column.title] for column in columns if column.title in _KEYS]
-    names = [column.title.lower() for column in columns if column.title not in _KEYS]
-    printing.table(
-        columns,
-        [
-            (*(one[key] for key in texts), *(shown(one["resource"], _whole(one[name])) for name in names))
-            for one in accounts
-        ],
-    )
+    """The table of the cells, and that of what is lent between these queues and others.
+
+    `form`: of an amount. `unit`: NOW, or HOURS of a statement. `members`: of the queues of a cohort.
+    """
+
+    def amounts(name: str) -> TableField:
+        return field(f"{name.upper()}>", lambda one: form(one["resource"], _whole(one[name])))
+
+    names = ["guaranteed", "fair", "used", "borrowed", "lent", "idle"]
+    if members or unit == "HOURS":
+        names.remove("fair")
+    if unit == "HOURS":
+        names.append("lost")
+    queue = (field("CLUSTERQUEUE", "clusterQueue"),) if members else ()
+    cell = (field("FLAVOR", "flavor"), field("RESOURCE", "resource"))
+    printing.table_of((*queue, *cell, *map(amounts, names)), accounts)
     pairs = (
-        (*pair, one["flavor"], one["resource"], shown(one["resource"], _whole(loan["amount"])))
+        (*pair, one["flavor"], one["resource"], form(one["resource"], _whole(loan["amount"])))
         for one in accounts
         for own in (f"ClusterQueue/{one.get('clusterQueue', found['name'])}",)
         for pair, loan in (
@@ -203,7 +188,7 @@ def _accounts(
     rows = list(dict.fromkeys(pairs))  # lender and borrower may both tell of a loan
     if rows:
         click.echo()
-        printing.table(loans, rows)
+        printing.table(columns_of("LENDER", "BORROWER", "FLAVOR", "RESOURCE", f"{unit}>"), rows)
 
 
 def _whole(value: float | None) -> float | None:
@@ -224,7 +209,7 @@ def times(server: Server, since: When, until: When) -> dict[str, str]:
 
 
 _ROWS: Final = (("low", "10% start before"), ("median", "median"), ("high", "90% start before"))
-_TABLE: Final = (Column("START"), Column("IN", right=True), Column("AT"))
+_TABLE: Final = columns_of("START", "IN>", "AT")
 
 TIMEOUT_SECONDS: Final = 75.0
 """More than the minute that the server takes at most."""

@@ -10,29 +10,60 @@ import click
 from queuectl.cli import completion, node_list, printing, rest
 from queuectl.cli.arguments import meant
 from queuectl.cli.options import Options, command, with_options
-from queuectl.cli.printing import Column, Lines, amount, printable
+from queuectl.cli.printing import NOTHING, Lines, amount, field, printable, quantity, table_of
 from queuectl.cli.reading import AS_OF, When
 from queuectl.cli.rest import Document
 
 _READY: Final = "Ready"
+_OTHERS: Final = "others"
+
+
+def _ready(one: Document) -> str:
+    return amount(one["resource"], one["allocatable"].get(_READY, 0)) if one["resource"] else NOTHING
+
+
+def _shapes(one: Document) -> Lines | None:
+    if one["resource"] is None:
+        return None
+    return Lines(tuple(f"{amount(one['resource'], s['free'])} x {s['nodes']}" for s in one["shapes"]))
+
+
+def _each(one: Document) -> str:
+    return ", ".join(f"{amount(name, value)} {name}" for name, value in one["requests"].items())
+
+
+def _selector(one: Document) -> str:
+    return ", ".join(f"{key}={value}" for key, value in one["nodeSelector"].items())
+
 
 _CAPACITY: Final = (
-    *(Column("FLAVOR"), Column("NODES"), Column("RESOURCE"), Column("MODE", drop=1)),
-    *(Column("QUOTA", right=True), Column("THERE", right=True), Column("USED", right=True)),
-    *(Column("UNMANAGED", right=True), Column("EXPECTED", right=True, drop=2), Column("FREE", right=True)),
-    Column("FREE SHAPES"),
+    field("FLAVOR", "flavor"),
+    field("NODES", "nodes"),
+    field("RESOURCE", "resource"),
+    field("MODE", "mode", drop=1),
+    field("QUOTA>", quantity("nominal")),
+    field("THERE>", _ready),
+    field("USED>", quantity("used")),
+    field("UNMANAGED>", quantity("unmanaged")),
+    field("EXPECTED>", quantity("expected"), drop=2),
+    field("FREE>", quantity("available")),
+    field("FREE SHAPES", _shapes),
 )
 _UNMANAGED: Final = (
-    Column("FLAVOR"),
-    Column("RESOURCE"),
-    Column("NAMESPACE"),
-    Column("UNMANAGED", right=True),
+    field("FLAVOR", "flavor"),
+    field("RESOURCE", "resource"),
+    field("NAMESPACE", lambda one: one["namespace"] or _OTHERS),
+    field("UNMANAGED>", quantity("amount")),
 )
 _DEMAND: Final = (
-    *(Column("CLUSTERQUEUE"), Column("FLAVOR"), Column("AWAITS"), Column("WORKLOADS", right=True)),
-    *(Column("PODS", right=True), Column("EACH"), Column("NODE SELECTOR")),
+    field("CLUSTERQUEUE", "clusterQueue"),
+    field("FLAVOR", "flavor"),
+    field("AWAITS", "awaits"),
+    field("WORKLOADS>", "workloads"),
+    field("PODS>", "pods"),
+    field("EACH", _each),
+    field("NODE SELECTOR", _selector),
 )
-_OTHERS: Final = "others"
 
 
 @command("info")
@@ -71,11 +102,13 @@ def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool, as
     if options.output != "table":
         printing.document(found, options.output)
     elif demand:
-        _show(_DEMAND, list(_demands(items)), "nothing waits for quota or room", options)
+        rows = [{**one, "clusterQueue": item["clusterQueue"]} for item in items for one in item["demand"]]
+        table_of(_DEMAND, rows, wide=options.wide, none="nothing waits for quota or room")
     elif unmanaged:
-        _show(_UNMANAGED, list(_users(items)), "no pods outside of workloads use these nodes", options)
+        none = "no pods outside of workloads use these nodes"
+        table_of(_UNMANAGED, _users(items), wide=options.wide, none=none)
     else:
-        _show(_CAPACITY, list(_capacities(items)), "no flavors found", options)
+        table_of(_CAPACITY, _capacities(items), wide=options.wide, none="no flavors found")
         _warn(items)
 
 
@@ -90,33 +123,15 @@ def _capacity_of(server: rest.Server, flavor: str) -> Document:
         ) from None
 
 
-def _show(
-    columns: Sequence[Column], rows: Sequence[Sequence[object]], nothing: str, options: Options
-) -> None:
-    if rows:
-        printing.table(columns, rows, wide=options.wide)
-    else:
-        click.echo(nothing, err=True)
-
-
 def _of_flavor(item: Document, flavor: str) -> Document:
     return {**item, "demand": [one for one in item["demand"] if one["flavor"] == flavor]}
 
 
-def _capacities(items: Sequence[Document]) -> Iterator[Sequence[object]]:
+def _capacities(items: Sequence[Document]) -> Iterator[Document]:
+    """A row for each resource of a flavor; one without resources has one row."""
     for item in items:
-        nodes = _nodes(item["nodes"])
-        if not item["resources"]:
-            yield (item["flavor"], nodes, *[None] * (len(_CAPACITY) - 2))
-        for one in item["resources"]:
-            resource = one["resource"]
-            yield (
-                *(item["flavor"], nodes, resource, one["mode"]),
-                amount(resource, one["nominal"]),
-                amount(resource, one["allocatable"].get(_READY, 0)),
-                *(amount(resource, one[key]) for key in ("used", "unmanaged", "expected", "available")),
-                Lines(tuple(f"{amount(resource, s['free'])} x {s['nodes']}" for s in one["shapes"])),
-            )
+        for one in item["resources"] or ({"resource": None},):
+            yield {**one, "flavor": item["flavor"], "nodes": _nodes(item["nodes"])}
 
 
 def _nodes(counts: dict[str, int]) -> str:
@@ -124,23 +139,11 @@ def _nodes(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "0"
 
 
-def _users(items: Sequence[Document]) -> Iterator[Sequence[object]]:
+def _users(items: Sequence[Document]) -> Iterator[Document]:
     for item in items:
         for one in item["resources"]:
             for user in one["unmanagedBy"]:
-                used = amount(one["resource"], user["amount"])
-                yield item["flavor"], one["resource"], user["namespace"] or _OTHERS, used
-
-
-def _demands(items: Sequence[Document]) -> Iterator[Sequence[object]]:
-    for item in items:
-        for one in item["demand"]:
-            each = ", ".join(f"{amount(name, value)} {name}" for name, value in one["requests"].items())
-            selector = ", ".join(f"{key}={value}" for key, value in one["nodeSelector"].items())
-            yield (
-                *(item["clusterQueue"], one["flavor"], one["awaits"], one["workloads"], one["pods"]),
-                *(each, selector),
-            )
+                yield {**user, "flavor": item["flavor"], "resource": one["resource"]}
 
 
 def _warn(items: Sequence[Document]) -> None:

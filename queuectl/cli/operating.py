@@ -265,6 +265,7 @@ def sandbox(
             f"the sandbox needs {error.name}, which is not installed: pip install 'queuectl[sandbox]'"
         ) from None
     from queuectl.app import sandbox as app
+    from queuectl.cli.watching import client
 
     settings: dict[str, Any] = {}
     if options.config is not None:  # imported here: it is slow
@@ -277,6 +278,6 @@ def sandbox(
     places: dict[str, Any] = {"empty": empty or nodes != (0, 0), "nodes": nodes}
     wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **places, **values)
     # It prints its progress too, and writes its log to its folder.
-    code = call(app.run_sandbox(wanted), log_level=None)
+    code = call(app.run_sandbox(wanted, client), log_level=None)
     if code:
         raise SystemExit(code)

@@ -8,7 +8,6 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import completion, printing, rest
-from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.importing import texts
 from queuectl.cli.job_flags import CommandWithProgram, JobFlags, job_flags
 from queuectl.cli.options import Failure, NotGood, Options, command, with_options
@@ -16,6 +15,7 @@ from queuectl.cli.printing import amount, field, printable, table_of
 from queuectl.cli.rest import Document
 from queuectl.cli.submitting import submissions_of
 from queuectl.kinds.reserved_keys import GROUP_SIZE
+from queuectl.screen.explanation import change_text, named, pod_set_text
 
 
 @command("plan")

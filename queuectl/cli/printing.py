@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from queuectl.core.model.resources import format_amount
-from queuectl.ports.rates import hour_unit
 from queuectl.screen.text import NOTHING as NOTHING
 from queuectl.screen.text import Column as Column
-from queuectl.screen.text import age
+from queuectl.screen.text import ago as ago
+from queuectl.screen.text import amount as amount
+from queuectl.screen.text import device_times as device_times
+from queuectl.screen.text import local as local
 from queuectl.screen.text import printable as printable
+from queuectl.screen.text import resource_hours as resource_hours
+from queuectl.screen.text import resource_time as resource_time
+from queuectl.screen.text import share_of as share_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,9 +33,6 @@ _STYLES: Final = {
 }
 _FULL: Final = 1.0
 _HIGH: Final = 0.8
-_LONG: Final = 8
-"""Exact amounts of bytes of this length or more are rounded to one decimal."""
-_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +65,6 @@ class Sentence:
 
     def __str__(self) -> str:
         return self.text
-
-
-def amount(resource: str | None, value: int | None) -> str:
-    """An amount in base units as a Kubernetes quantity; long amounts of bytes with one decimal."""
-    if resource is None or value is None:
-        return NOTHING
-    sign, size = ("-", -value) if value < 0 else ("", value)
-    text = format_amount(resource, size)
-    if len(text) >= _LONG and format_amount(resource, 1024) == "1Ki":
-        power = min((size.bit_length() - 1) // 10, len(_SUFFIXES) - 1)
-        text = f"{size / (1 << 10 * power):.1f}{_SUFFIXES[power]}"
-    return sign + text
-
-
-def resource_hours(resource: str, value: float, digits: int = 1) -> str:
-    """Base units times hours in the unit of `hour_unit`: cores, GiB, devices."""
-    unit, size = hour_unit(resource)
-    return f"{value / size:.{digits}f}" + ("Gi" if unit == "GiB-hours" else "")
-
-
-def resource_time(resource: str, value: float) -> str:
-    """Base units times seconds in hours, below one in minutes; `gpu` for `nvidia.com/gpu`, as on the page."""
-    times, unit = (60, "minutes") if value < 3600 * hour_unit(resource)[1] else (1, "hours")
-    return f"{resource_hours(resource, times * value / 3600)} {resource.rpartition('/')[2]} {unit}"
-
-
-def device_times(amounts: Mapping[str, float] | None) -> list[str]:
-    """The same of GPUs and other devices, each such as `8.0 gpu hours`; none if it is not known."""
-    return [resource_time(name, value) for name, value in sorted((amounts or {}).items()) if "/" in name]
-
-
-def share_of(share: int | None) -> str:
-    """A dominant share in thousandths as percent; None: infinite, as its weight is 0."""
-    return "infinite" if share is None else f"{share / 10:g}%"
-
-
-def ago(stamp: str | None, now: datetime | None) -> str:
-    """How long ago, as kubectl prints it: 45s, 12m, 3h, 5d."""
-    if stamp is None or now is None:
-        return NOTHING
-    return age((now - datetime.fromisoformat(stamp)).total_seconds())
-
-
-def local(stamp: str | None) -> str:
-    """A time of a document (UTC) in the zone of this machine, with its offset; in UTC where the zone has no
-    such time: tenants choose deadlines up to the end of the year 9999."""
-    if stamp is None:
-        return NOTHING
-    time = datetime.fromisoformat(stamp)
-    with suppress(OverflowError):
-        time = time.astimezone()
-    return time.strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 class TableField(NamedTuple):

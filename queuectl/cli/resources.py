@@ -28,6 +28,7 @@ from queuectl.cli.printing import (
     table_of,
 )
 from queuectl.cli.rest import Document
+from queuectl.screen.explanation import phase as phase
 from queuectl.screen.text import age
 
 if TYPE_CHECKING:
@@ -151,12 +152,6 @@ def _run_time(item: Document) -> str | None:
 def _device_time(item: Document) -> Lines:
     """What all attempts of one that is over held of GPUs and other devices."""
     return Lines(tuple(device_times((item.get("end") or {}).get("resourceSeconds"))))
-
-
-def phase(item: Document) -> str:
-    """Of one that is over, its outcome, such as Failed."""
-    end = item.get("end")  # absent: of an older server
-    return str(item["phase"] if end is None else end["outcome"])
 
 
 def _why(item: Document) -> Sentence | None:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from queuectl.cli import completion, printing, rest
+from queuectl.cli.identity import CallerToken
 from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.rest import NoAnswer, Server
 
 if TYPE_CHECKING:
-    from queuectl.screen.poller import Answer, Away, Poll
+    from queuectl.screen.poller import Answer, Ask, Away, Poll
 
 TIMEOUT_SECONDS: Final = 5.0
 """Timeout of one request: a screen must not seem to hang."""
@@ -138,6 +139,11 @@ def _show(server: Server, queue: str, interval: float) -> None:
                 asyncio.get_running_loop().add_signal_handler(number, showing.cancel)
 
     asyncio.run(watch())
+
+
+def client(url: str) -> Ask:
+    """Of a REST server on this machine, for its screen."""
+    return _Asking(Server(url, CallerToken(), timeout=TIMEOUT_SECONDS))
 
 
 class _Asking:

@@ -7,13 +7,14 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
 from queuectl.ports import SILENT_SECONDS
+from queuectl.screen import explanation
 from queuectl.screen.columns import TableRow, fit, header, line, shown
-from queuectl.screen.facts import HIDDEN, Document, Room, ScreenFacts, Target
+from queuectl.screen.facts import Document, Room, ScreenFacts, Target
 from queuectl.screen.navigation import Pane, ScreenView
 from queuectl.screen.panes import COLUMNS, EMPTY, Table, scarce, tables
 from queuectl.screen.text import amount, duration, printable, unit
@@ -96,8 +97,7 @@ def _frame(picture: Picture, view: ScreenView, width: int, height: int | None) -
     if view.help:
         body, foot = _help(picture, width), [_keys(picture, view, width)]
     elif view.opened is not None:
-        page = explanation(view.opened, picture.explained, picture.unexplained, width)
-        body, foot = page, [_keys(picture, view, width)]
+        body, foot = _explained(view.opened, picture, width), [_keys(picture, view, width)]
     elif picture.facts is None:
         body, foot = [Text(), *_unanswered(picture)], [_keys(picture, view, width)]
     else:
@@ -381,72 +381,27 @@ _LABEL: Final = 14
 _LEAST_OF_TEXT: Final = 20
 
 
-def explanation(target: Target, document: Document | None, problem: str, width: int) -> list[Text]:
-    """`document`: the workload from REST, None before the first answer; `problem`: why there is none."""
+def _explained(target: Target, picture: Picture, width: int) -> list[Text]:
+    """The page of the opened workload."""
     namespace, kind, name = target
     title = Text(printable(f"{kind} {namespace}/{name}"), style="bold cyan")
-    if document is None:
-        return [title, Text(), Text(printable(problem or "asking…"), style="yellow")]
+    if picture.explained is None:
+        return [title, Text(), Text(printable(picture.unexplained or "asking…"), style="yellow")]
     try:
-        return [title, Text(), *_lines(document, width)]
+        title = Text(explanation.headline(picture.explained), style="bold cyan")
+        return [title, Text(), *_lines(picture.explained, picture.now, width)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"this is not an answer of queuectl's REST server ({type(error).__name__}: {error})"
         return [title, Text(), Text(printable(problem), style="red")]
 
 
-def _lines(document: Document, width: int) -> Iterator[Text]:
-    for label, text, style in _said(document):
+def _lines(document: Document, now: datetime, width: int) -> Iterator[Text]:
+    for label, text in explanation.lines(document, now):
         parts = textwrap.wrap(printable(text), max(_LEAST_OF_TEXT, width - _LABEL)) or [""]
         for number, part in enumerate(parts):
             line = Text(f"{label if number == 0 else '':<{_LABEL}}", style="bright_black")
-            yield line.append(part, style=style or "default")
+            yield line.append(part, style=_STYLES.get(label, "default"))
 
 
-def _said(document: Document) -> Iterator[tuple[str, str, str]]:
-    """Label, text, style."""
-    phase = str(document["phase"])
-    if document.get("position") is not None:
-        phase += f", position {document['position']} of {document.get('line') or '?'}"
-    style = {"Pending": "yellow", "Admitted": "green", "Evicting": "red"}.get(document["phase"], "")
-    yield "Phase", phase, style
-    yield "ClusterQueue", str(document.get("clusterQueue") or "-"), ""
-    yield "Queue", f"{document['queue']}, priority {document['priority']}", ""
-    by = f" by {document['submitter']}" if document.get("submitter") else ""
-    yield "Created", f"{document['createdAt']}{by}", ""
-    yield from _podsets(document)
-    reason = document.get("reason")
-    if reason:
-        yield "Reason", reason["message"], "bold"
-        for other in reason.get("others") or ():
-            yield "Also tried", other["message"], ""
-    for holder in document.get("holders") or ():
-        yield "Held by", _holder(holder, (reason or {}).get("resource")), ""
-    if document.get("help"):
-        yield "Would help", document["help"], "green"
-
-
-def _podsets(document: Document) -> Iterator[tuple[str, str, str]]:
-    for pods in document.get("podSets") or ():
-        if (pods.get("minCount") or pods["count"]) < pods["count"]:
-            yield "Requests", f"{pods['name']}: {pods['count']} pods, at least {pods['minCount']}", ""
-    if document.get("admission"):
-        yield "Admitted", f"{document.get('admittedAt')}, attempt {document.get('attempt')}", ""
-        if document.get("podsReady") is not None:
-            yield "Pods", f"{document['podsReady']} of {document.get('pods')} ready", ""
-        for pods in document["admission"]["podSets"]:
-            yield "Holds", _pods(pods), ""
-
-
-def _pods(pods: dict[str, Any]) -> str:
-    each = ", ".join(
-        f"{amount(resource, value)} {resource} of {pods['flavors'].get(resource, '-')}"
-        for resource, value in sorted(pods["requests"].items())
-    )
-    return f"{pods['name']}: {pods['count']} x ({each})"
-
-
-def _holder(holder: dict[str, Any], resource: str | None) -> str:
-    who = HIDDEN
-    if holder["name"]:
-        who = f"{holder['namespace']}/{holder['kind']}/{holder['name']}"
-    return f"{who}: {amount(resource or '', holder['amount'])} since {holder['since']}"
+_STYLES: Final = {"Reason": "bold", "Would help": "green"}
+"""By label."""

@@ -197,7 +197,7 @@ def test_the_sandbox_gets_its_flags_and_its_exit_code_is_returned(run: Run, app:
     app.result = 0
     flags = ("--empty", "--headless", "--control-plane", "real", "--no-controller", "--rest-port", "8080")
     assert run("sandbox", "--data", str(tmp_path), *flags).exit_code == 0
-    ((_, (wanted,)),) = app.calls
+    ((_, (wanted, _)),) = app.calls
     assert wanted == SandboxOptions(
         data=tmp_path, empty=True, headless=True, control_plane="real", controller=False, rest_port=8080
     )
@@ -208,7 +208,7 @@ def test_the_sandbox_gets_its_flags_and_its_exit_code_is_returned(run: Run, app:
 def test_the_sandbox_makes_nodes_in_place_of_the_example(run: Run, app: App, tmp_path: Path) -> None:
     app.result = 0
     assert run("sandbox", "--data", str(tmp_path), "--nodes", "3x8").exit_code == 0
-    ((_, (wanted,)),) = app.calls
+    ((_, (wanted, _)),) = app.calls
     assert wanted == SandboxOptions(data=tmp_path, empty=True, nodes=(3, 8))
     for text in ("3", "0x8", "3x", "3x8x", "1000x1", "-3x8"):
         result = run("sandbox", "--nodes", text)

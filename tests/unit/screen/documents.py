@@ -56,6 +56,7 @@ def reason(**also: Any) -> Document:
         "by": None,
         "detail": None,
         "others": [],
+        "victims": [],
     }
     return {**found, **also}
 
@@ -77,6 +78,9 @@ def waiting(name: str, position: int | None = 1, queue: str = "team-a", **also: 
         "admittedAt": None,
         "reason": reason(),
         "admission": None,
+        "holders": [],
+        "help": None,
+        "line": 4,
     }
     return {**found, **also}
 

@@ -263,7 +263,8 @@ def test_the_selected_workload_is_explained_with_the_holders_of_the_missing_quot
     assert target == ("team-a", "Job", "ablation")
     assert counts[Pane.WAITING] == 2
     text = shown(busy(), ScreenView(opened=target), explained=document)
-    assert "Pending, position 2 of 4" in text
+    assert "Job team-a/ablation: Pending, position 2 of 4 in ClusterQueue team-a" in text
+    assert "Short by      3 nvidia.com/gpu of flavor a100" in text
     assert "a workload not shown to you: 4 since" in text
     assert "team-b/Job/train: 3 since" in text
     assert "It runs when" in text

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from queuectl.cli.watching import client
 from queuectl.screen.facts import facts
-from queuectl.screen.poller import Answer, Away, RequestRefused, local_client, look, only_queue, plain
+from queuectl.screen.poller import Answer, Away, RequestRefused, look, only_queue, plain
 from tests.unit.screen.documents import NOW, answers, busy, capacity, decision, page, queue, running, waiting
 
 
@@ -112,11 +113,11 @@ async def test_programs_get_the_documents_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "error", "message"),
     [
-        (200, b'{"items": []}', None, ""),
-        (404, b'{"detail": "no such list"}', RequestRefused, "answers 404: no such list"),
+        (200, b'{"items": [], "sequence": 1}', None, ""),
+        (404, b'{"detail": "no such list"}', RequestRefused, "not found: no such list"),
         (503, b'{"detail": "not yet"}', Away, "answers 503: not yet"),
-        (200, b"[]", Away, "answers 200"),
-        (200, b"\xff\x00", Away, "answers 200: no readable text"),
+        (200, b"[]", Away, "does not answer like queuectl"),
+        (200, b"\xff\x00", Away, "does not answer like queuectl"),
         (302, b"", Away, "answers 302"),
     ],
 )
@@ -131,16 +132,15 @@ async def test_over_http_every_answer_is_a_document_or_a_reason(
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with local_client(url, lambda: NOW) as ask:
-            if error is None:
-                found = await ask(("clusterqueues",), {})
-                assert found.document == {"items": []}
-                assert found.date.tzinfo is not None
-            else:
-                with pytest.raises(error, match=message):
-                    await ask(("clusterqueues",), {})
+        ask = client(url)
+        if error is None:
+            found = await ask(("clusterqueues",), {})
+            assert found.document == {"items": [], "sequence": 1}
+            assert found.date.tzinfo is not None
+        else:
+            with pytest.raises(error, match=message):
+                await ask(("clusterqueues",), {})
     finally:
         await runner.cleanup()
-    async with local_client(url, lambda: NOW) as ask:
-        with pytest.raises(Away, match="no answer"):
-            await ask(("clusterqueues",), {})
+    with pytest.raises(Away, match="no answer"):
+        await client(url)(("clusterqueues",), {})
