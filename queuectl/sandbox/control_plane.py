@@ -56,12 +56,6 @@ _CONTROLLERS: Final = (
     "serviceaccount-controller",
     "clusterrole-aggregation-controller",
 )
-_AUDIT_POLICY: Final = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [{"level": "None", "users": ["system:apiserver"]}, {"level": "Metadata"}],
-}
 
 
 class ControlPlaneError(RuntimeError):
@@ -106,9 +100,9 @@ class ControlPlane:
 
     Enter it on the main thread's event loop: Linux ends the processes with the thread that started them, so
     that a killed parent leaves nothing behind. Its data is in `folder`; a second start there finds all of it,
-    with the same tokens and CA. `emulated` is an older release to emulate (`1.33`). `audit` is True or an
-    audit policy. `fsync=False` is for tests: faster, but a crash of the machine may lose data of etcd. `port`
-    0 takes a free one.
+    with the same tokens and CA. `emulated` is an older release to emulate (`1.33`). `flags` are further ones
+    of the API server. `fsync=False` is for tests: faster, but a crash of the machine may lose data of etcd.
+    `port` 0 takes a free one.
     """
 
     def __init__(
@@ -118,20 +112,19 @@ class ControlPlane:
         *,
         emulated: str | None = None,
         controllers: bool = True,
-        audit: bool | Mapping[str, object] = False,
+        flags: Sequence[str] = (),
         fsync: bool = True,
         port: int = 0,
     ) -> None:
         self.folder = folder
         self.kubectl = assets / "kubectl"
-        self.audit_log = folder / "audit.log" if audit else None
         self.ca_file = folder / "certificates" / "apiserver.crt"
         self.tokens: dict[str, str] = {}
         """By identity: admin (in system:masters), tenant, controller (queuectl's service account)."""
         self.url = ""
         self._all_tokens: dict[str, str] = {}
         self._assets = assets
-        self._audit_policy = audit if isinstance(audit, Mapping) else _AUDIT_POLICY
+        self._flags = flags
         self._emulated = emulated
         self._controllers = controllers
         self._fsync = fsync
@@ -242,7 +235,7 @@ class ControlPlane:
             # No controller makes a service account's default objects in time for the first pod.
             "--disable-admission-plugins=ServiceAccount",
             *self._emulation(),
-            *self._audit_arguments(),
+            *self._flags,
         ]
 
     def _manager_arguments(self, config: Path) -> list[str]:
@@ -263,17 +256,6 @@ class ControlPlane:
 
     def _emulation(self) -> list[str]:
         return [f"--emulated-version={self._emulated}"] if self._emulated else []
-
-    def _audit_arguments(self) -> list[str]:
-        if self.audit_log is None:
-            return []
-        policy = self.folder / "audit-policy.yaml"
-        policy.write_text(dump(dict(self._audit_policy)))
-        return [
-            f"--audit-policy-file={policy}",
-            f"--audit-log-path={self.audit_log}",
-            "--audit-log-maxsize=4096",
-        ]
 
     async def _spawn(self, name: str, arguments: Sequence[str]) -> None:
         log = self.folder / f"{name}.log"

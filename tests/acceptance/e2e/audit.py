@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from queuectl.kubernetes_yaml import dump
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.wire import Request, ServerResponse
@@ -39,6 +40,15 @@ POLICY: Final[Mapping[str, object]] = {
     ],
 }
 """Whole bodies of the controller's writes and of Job statuses; of all else user, request and time."""
+
+
+def audited(folder: Path) -> tuple[AuditLog, list[str]]:
+    """A log by POLICY in a folder, and the flags of an API server that writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    policy, log = folder / "audit-policy.yaml", folder / "audit.log"
+    policy.write_text(dump(dict(POLICY)))
+    flags = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-maxsize=4096"]
+    return AuditLog(log), flags
 
 
 @dataclass(frozen=True, kw_only=True)

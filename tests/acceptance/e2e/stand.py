@@ -27,7 +27,7 @@ from queuectl.sandbox.postgres import DATABASE, EmbeddedPostgres
 from queuectl.sandbox.processes import ChildProcess, spawn
 from queuectl.sandbox.webhook import suspending
 from queuectl.shipped import shipped
-from tests.acceptance.e2e.audit import POLICY, Audit, AuditLog, Recorder
+from tests.acceptance.e2e.audit import Audit, Recorder, audited
 from tests.acceptance.e2e.site import PATIENCE, Json, Run, cluster_queue, eventually, flavor, local_queue
 from tests.integration.sandbox.cluster import WallClock
 
@@ -203,10 +203,10 @@ async def _plane(stack: AsyncExitStack, folder: Path, kind: str) -> tuple[SmallA
     assets = find_assets()
     assert assets is not None
     older = kind.removeprefix("as-") if kind.startswith("as-") else None
-    plane = ControlPlane(folder / "plane", assets, emulated=older, audit=POLICY, fsync=False)
+    audit, flags = audited(folder)
+    plane = ControlPlane(folder / "plane", assets, emulated=older, flags=flags, fsync=False)
     await stack.enter_async_context(plane)
-    assert plane.audit_log is not None
-    return plane, AuditLog(plane.audit_log)
+    return plane, audit
 
 
 async def _install(site: Stand, gpus: int, *, gated: bool) -> None:
