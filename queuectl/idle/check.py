@@ -12,15 +12,18 @@ from queuectl.core.model.device_use import UseFinding, UseVerdict
 from queuectl.core.model.events import DeviceUseFound
 from queuectl.core.model.workload import WorkloadId
 from queuectl.idle.prometheus import PrometheusFailed, Sample
-from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
+from queuectl.idle.verdicts import DeviceSamples, finding_of
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import METADATA_LIST, Session
 from queuectl.ports.cluster import ClusterUnavailable
 from queuectl.ports.idle import DeviceHolder, UseRecords
+from queuectl.settings.idle import IdleSettings
 
 log = logging.getLogger(__name__)
 
+_CHECKS: Final = 3
+"""So many checks may fail before what the last one found says nothing any more."""
 _ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 _BY_DEVICE: Final = "max by(namespace,pod,exported_namespace,exported_pod,UUID,gpu,device,GPU_I_ID)"
 """Labels that are not read would be most of an answer."""
@@ -43,41 +46,29 @@ class Queries(Protocol):
         """Raises PrometheusFailed."""
 
 
-class Judged(NamedTuple):
-    """Which attempts are judged, and how."""
-
-    resources: tuple[str, ...] = ("nvidia.com/*",)
-    exempt: frozenset[str] = frozenset()
-    """WorkloadPriorityClasses."""
-    rules: UseRules = UseRules()
-    lasts: timedelta = timedelta(minutes=15)
-    """How long a finding says something, where no check follows."""
-    selector: str = ""
-    """Matchers of PromQL that choose the series of the exporter; empty: all series of its metrics."""
-
-
 async def check(
-    records: UseRecords, session: Session, prometheus: Queries, judged: Judged
+    records: UseRecords, session: Session, prometheus: Queries, settings: IdleSettings
 ) -> list[tuple[str, DeviceUseFound]]:
     """What each attempt that holds devices does with them, with its ClusterQueue. Raises LedgerUnavailable.
 
     If Prometheus or the API server does not answer, all are unknown, and the reason is recorded.
     """
-    holders, problem = await records.holders(judged.resources), None
+    holders, problem = await records.holders(settings.resources), None
     samples: Mapping[PodName, list[DeviceSamples]] = {}
     pods: Mapping[WorkloadId, list[PodName]] = {}
     try:
         if holders:
-            samples = await device_samples(prometheus, judged.rules, judged.selector)
+            samples = await device_samples(prometheus, settings)
             pods = await pods_by_workload(session)
     except (PrometheusFailed, ApiError, ClusterUnavailable) as error:
         problem = f"{'Prometheus' if isinstance(error, PrometheusFailed) else 'the API server'}: {error}"
         log.warning("the use of devices is not known: %s", problem)
         samples = {}
-    findings = [_finding(one, pods.get(one.workload, ()), samples, judged) for one in holders]
-    at = await records.store_check(problem, judged.resources)
+    findings = [_finding(one, pods.get(one.workload, ()), samples, settings) for one in holders]
+    at = await records.store_check(problem, settings.resources)
+    until = at + timedelta(seconds=_CHECKS * settings.check_seconds)
     return [
-        (one.cluster_queue, DeviceUseFound(one.workload, one.attempt, finding, at, at + judged.lasts))
+        (one.cluster_queue, DeviceUseFound(one.workload, one.attempt, finding, at, until))
         for one, finding in zip(holders, findings, strict=True)
     ]
 
@@ -86,14 +77,14 @@ def _finding(
     holder: DeviceHolder,
     pods: Iterable[PodName],
     samples: Mapping[PodName, list[DeviceSamples]],
-    judged: Judged,
+    settings: IdleSettings,
 ) -> UseFinding:
-    if holder.priority_class in judged.exempt:
+    if holder.priority_class in settings.exempt_classes:
         return UseFinding(UseVerdict.EXEMPT, holder.devices)
     # Templates of objects that do not queue put the label on pods of other namespaces.
     own = (pod for pod in pods if pod.namespace == holder.namespace)
     found = [device for pod in own for device in samples.get(pod, ())]
-    return finding_of(holder.devices, found, judged.rules)
+    return finding_of(holder.devices, found, settings)
 
 
 async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
@@ -109,12 +100,11 @@ async def pods_by_workload(session: Session) -> dict[WorkloadId, list[PodName]]:
     return found
 
 
-async def device_samples(
-    prometheus: Queries, rules: UseRules, selector: str = ""
-) -> dict[PodName, list[DeviceSamples]]:
+async def device_samples(prometheus: Queries, settings: IdleSettings) -> dict[PodName, list[DeviceSamples]]:
     """What each pod's devices did, in eight queries about all devices. Raises PrometheusFailed."""
-    chosen = f"{{{selector}}}" if selector else ""
-    window, hang = f"{chosen}[{rules.window_seconds}s]", f"{chosen}[{rules.hang_seconds}s]"
+    source = settings.prometheus
+    chosen = f"{{{source.selector}}}" if source is not None and source.selector else ""
+    window, hang = f"{chosen}[{settings.window_seconds}s]", f"{chosen}[{settings.hang.window_seconds}s]"
     expressions = {
         "engine": f"{_BY_DEVICE}(avg_over_time({_ENGINE}{window}))",
         "samples": f"{_BY_DEVICE}(count_over_time({_ENGINE}{window}))",

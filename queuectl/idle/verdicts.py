@@ -10,30 +10,10 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from queuectl.core.model.device_use import UseFinding, UseVerdict
+from queuectl.settings.idle import IdleSettings
 
 _MOST: Final = 1.5
 """Activities are 0 to 1. What is above this is one of the blanks of NVML."""
-
-
-class UseRules(NamedTuple):
-    """When a device counts as what."""
-
-    window_seconds: int = 1800
-    """Of samples that a verdict needs: a checkpoint of some minutes is no idleness."""
-    sample_seconds: int = 30
-    """Between two samples, as Prometheus scrapes."""
-    coverage: float = 0.9
-    """The least share of the expected samples of a window: with fewer the verdict is unknown."""
-    idle_below: float = 0.0003
-    """Mean engine activity below which a device is idle."""
-    sparse_below: float = 0.01
-    """Mean engine activity below which its use is sparse."""
-    hang_seconds: int = 600
-    hang_engine_above: float = 0.9
-    hang_multiprocessors_below: float = 0.05
-    hang_pipes_below: float = 0.01
-    """Tensor and memory activity, where that of the multiprocessors is not exported."""
-    hang_watts_below: float = 150.0
 
 
 class DeviceSamples(NamedTuple):
@@ -50,7 +30,7 @@ class DeviceSamples(NamedTuple):
     watts: float | None = None
 
 
-def finding_of(devices: int, found: Sequence[DeviceSamples], rules: UseRules) -> UseFinding:
+def finding_of(devices: int, found: Sequence[DeviceSamples], rules: IdleSettings) -> UseFinding:
     """The verdict of an attempt that holds `devices`, from the samples of its pods' devices.
 
     One busy device makes it busy. It is idle, or hangs, if every device that it holds is known to.
@@ -81,7 +61,7 @@ def _of_all(each: Collection[UseVerdict], complete: bool) -> UseVerdict:
     return next(iter(each), UseVerdict.UNKNOWN)
 
 
-def _verdict(found: DeviceSamples, rules: UseRules) -> UseVerdict:
+def _verdict(found: DeviceSamples, rules: IdleSettings) -> UseVerdict:
     if _hangs(found, rules):
         return UseVerdict.HANG
     engine = _activity(found.engine)
@@ -92,25 +72,26 @@ def _verdict(found: DeviceSamples, rules: UseRules) -> UseVerdict:
     return UseVerdict.SPARSE if engine < rules.sparse_below else UseVerdict.BUSY
 
 
-def _hangs(found: DeviceSamples, rules: UseRules) -> bool:
+def _hangs(found: DeviceSamples, rules: IdleSettings) -> bool:
     engine, multiprocessors = _activity(found.hang_engine), _activity(found.multiprocessors)
-    if engine is None or engine <= rules.hang_engine_above:
+    hang = rules.hang
+    if engine is None or engine <= hang.engine_above:
         return False
-    if _coverage(found.hang_samples, rules.hang_seconds, rules) < rules.coverage:
+    if _coverage(found.hang_samples, hang.window_seconds, rules) < rules.coverage:
         return False
     if multiprocessors is not None:
-        return multiprocessors < rules.hang_multiprocessors_below
+        return multiprocessors < hang.multiprocessors_below
     tensor, memory, watts = _activity(found.tensor), _activity(found.memory), found.watts
     if tensor is None or memory is None or watts is None:
         return False
-    return max(tensor, memory) < rules.hang_pipes_below and watts < rules.hang_watts_below
+    return max(tensor, memory) < hang.pipes_below and watts < hang.watts_below
 
 
 def _activity(value: float | None) -> float | None:
     return value if value is not None and 0 <= value <= _MOST else None
 
 
-def _coverage(samples: float, seconds: int, rules: UseRules) -> float:
+def _coverage(samples: float, seconds: int, rules: IdleSettings) -> float:
     return min(1.0, samples * rules.sample_seconds / seconds)
 
 

@@ -15,10 +15,11 @@ from queuectl.core.model.device_use import IdlePolicy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.usage_limits import LimitTarget
 from queuectl.core.model.workload import WorkloadId
-from queuectl.idle.check import Judged, check
+from queuectl.idle.check import check
 from queuectl.idle.prometheus import Prometheus
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.ports.idle import DeviceHolder
+from queuectl.settings.idle import IdleSettings
 from tests.acceptance.idle.server import PHASES, Exported, prometheus
 from tests.builders import World, local_queue, observed, policy, priority, queue, workload
 from tests.doubles.engine_state import state
@@ -78,7 +79,7 @@ class Cluster:
         for _ in range(seconds // CHECKS):
             self.world.pass_time(CHECKS)
             self._run()
-            found = await check(self, self, self._prometheus, Judged())  # type: ignore[arg-type]
+            found = await check(self, self, self._prometheus, IdleSettings())  # type: ignore[arg-type]
             self.world.tell(*(event for _, event in found))
             self._run()
 

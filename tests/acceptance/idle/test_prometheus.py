@@ -11,12 +11,13 @@ import pytest_asyncio
 from queuectl.core.model.device_use import UseVerdict
 from queuectl.idle.check import device_samples
 from queuectl.idle.prometheus import Prometheus, PrometheusFailed
-from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
+from queuectl.idle.verdicts import DeviceSamples, finding_of
+from queuectl.settings.idle import IdleSettings, PrometheusSettings
 from tests.acceptance.idle.server import METRICS, PHASES, Exported, prometheus
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.asyncio(loop_scope="module")]
 
-RULES = UseRules()
+RULES = IdleSettings()
 DEFAULT = tuple(name for name in METRICS if name != "DCGM_FI_PROF_SM_ACTIVE")
 """What dcgm-exporter exports unless configured otherwise."""
 VERDICTS = {
@@ -118,5 +119,6 @@ async def test_a_query_that_the_server_refuses_is_an_error(url: str) -> None:
 
 async def test_the_selector_chooses_series(url: str, samples: dict[str, list[DeviceSamples]]) -> None:
     selectors = ('UUID=""', 'UUID!="", UUID=~".+"')
-    found = [await device_samples(Prometheus(url), RULES, one) for one in selectors]
+    sources = [PrometheusSettings(url=url, selector=one) for one in selectors]
+    found = [await device_samples(Prometheus(url), IdleSettings(prometheus=one)) for one in sources]
     assert [len(pods) for pods in found] == [0, len(samples)]

@@ -13,11 +13,8 @@ import yaml
 from pydantic import BaseModel
 
 import queuectl
-from queuectl.app.idle import judged_by
 from queuectl.core.model import policy
 from queuectl.core.model.resources import ResourceForms, Transformation
-from queuectl.idle.check import Judged
-from queuectl.idle.verdicts import UseRules
 from queuectl.importers.kueue import import_kueue
 from queuectl.ports.rates import FreePayer, LostPayer, Rate, RateCard
 from queuectl.settings import Address, ConfigurationError, Settings, load
@@ -367,11 +364,7 @@ def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
     assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
 
 
-def test_the_section_idle_has_the_defaults_of_what_judges() -> None:
-    assert judged_by(load(environ={}).idle) == Judged()
-
-
-def test_the_section_idle_is_passed_to_what_judges(write: Write) -> None:
+def test_the_section_idle_is_read(write: Write) -> None:
     path = write(
         "idle:\n"
         "  prometheus: {url: 'http://prometheus:9090/prefix', tokenFile: /run/token,\n"
@@ -386,10 +379,14 @@ def test_the_section_idle_is_passed_to_what_judges(write: Write) -> None:
         "  hang: {windowSeconds: 900, engineAbove: 0.8, multiprocessorsBelow: 0.04, pipesBelow: 0.02,\n"
         "    wattsBelow: 90}\n"
     )
-    rules = UseRules(3600, 15, 0.8, 0.001, 0.02, 900, 0.8, 0.04, 0.02, 90)
-    selector = 'job="dcgm", cluster=~"a|b"'
-    expected = Judged(("amd.com/gpu",), frozenset({"serving"}), rules, selector=selector)
-    assert judged_by(load(path, environ={}).idle) == expected
+    found = load(path, environ={}).idle
+    assert found.prometheus is not None
+    assert found.prometheus.token_file == Path("/run/token")
+    assert found.prometheus.selector == 'job="dcgm", cluster=~"a|b"'
+    assert (found.resources, found.exempt_classes) == (("amd.com/gpu",), ("serving",))
+    assert (found.window_seconds, found.sample_seconds, found.coverage) == (3600, 15, 0.8)
+    assert (found.idle_below, found.sparse_below) == (0.001, 0.02)
+    assert tuple(found.hang.model_dump().values()) == (900, 0.8, 0.04, 0.02, 90)
 
 
 @pytest.mark.parametrize(

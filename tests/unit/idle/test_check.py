@@ -10,12 +10,12 @@ import pytest
 
 from queuectl.core.model.device_use import UseVerdict
 from queuectl.core.model.workload import WorkloadId
-from queuectl.idle.check import Judged, PodName, check, device_samples, pod_of
+from queuectl.idle.check import PodName, check, device_samples, pod_of
 from queuectl.idle.prometheus import PrometheusFailed, Sample
-from queuectl.idle.verdicts import UseRules
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
 from queuectl.kube.errors import ApiError
 from queuectl.ports.idle import DeviceHolder
+from queuectl.settings.idle import IdleSettings, PrometheusSettings
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ENGINE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -86,7 +86,7 @@ def gpu(pod: str, uuid: str, **more: str) -> dict[str, str]:
 async def verdicts(
     records: Records, server: Server, pods: Pods, exempt: frozenset[str] = frozenset()
 ) -> dict[str, tuple[UseVerdict, int]]:
-    judged = Judged(exempt=exempt, lasts=timedelta(minutes=7))
+    judged = IdleSettings(exempt_classes=tuple(exempt), check_seconds=140)
     told = await check(records, pods, server, judged)  # type: ignore[arg-type]
     for queue, event in told:
         assert (queue, event.attempt, event.at) == ("team-a", 2, NOW)
@@ -181,7 +181,7 @@ async def test_series_are_those_that_the_selector_chooses() -> None:
         Records(holder("a")),
         Pods({}),  # type: ignore[arg-type]
         server,
-        Judged(selector='job="dcgm-exporter"'),
+        IdleSettings(prometheus=PrometheusSettings(url="http://p", selector='job="dcgm-exporter"')),
     )
     assert len(server.asked) == 8
     assert all('{job="dcgm-exporter"}[' in expression for expression in server.asked)
@@ -195,7 +195,7 @@ async def test_instances_of_a_gpu_are_devices_of_their_own_and_copies_are_one() 
         (gpu("b-0", "GPU-2", prometheus_replica="one"), 0.2),
         (gpu("b-0", "GPU-2", prometheus_replica="two"), 0.3),
     )
-    found = await device_samples(server, UseRules())
+    found = await device_samples(server, IdleSettings())
     assert sorted(one.engine or 0 for one in found[PodName("team-a", "a-0")]) == [0.0, 0.5]
     assert [one.engine for one in found[PodName("team-a", "b-0")]] == [0.3]
     assert len(server.asked) == 8

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from queuectl.core.model.device_use import UseVerdict
-from queuectl.idle.verdicts import DeviceSamples, UseRules, finding_of
+from queuectl.idle.verdicts import DeviceSamples, finding_of
+from queuectl.settings.idle import IdleSettings
 
-RULES = UseRules()
+RULES = IdleSettings()
 WHOLE, OF_HANG = 60, 20
 """Samples that the windows have."""
 BUSY = DeviceSamples(0.6, WHOLE, 0.6, OF_HANG, 0.5)
