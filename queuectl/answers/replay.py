@@ -13,7 +13,7 @@ from queuectl.answers.forecast.forward import Resumed
 from queuectl.answers.forecast.samples import Endings, RunTimes, grouped, run_of
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import Event, PolicyObserved
-from queuectl.core.model.policy import DEFAULT_CONFIGURATION, ClusterQueue, Cohort, SchedulingConfiguration
+from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.model.reasons import Family
 from queuectl.core.model.workload import LedgerSnapshot, Phase, StoredWorkload, WorkloadId, WorkloadOutcome
 from queuectl.core.observed_events import CONFIGURATION
@@ -279,19 +279,11 @@ def _sites(past: ReplayedPast, policy: Iterable[Event]) -> tuple[QuotaTable, Quo
         if isinstance(event, PolicyObserved) and event.key.kind in _TREES
     }
     before = {**{key: _empty(value) for key, value in new.items()}, **then}
-    return _site(before.values()), _site({**before, **new}.values())
+    return QuotaTable(before.values()), QuotaTable({**before, **new}.values())
 
 
 def _empty(value: Any) -> Any:
     return replace(value, resource_groups=())
-
-
-def _site(policies: Iterable[Any]) -> QuotaTable:
-    found = list(policies)
-    return QuotaTable(
-        [one for one in found if isinstance(one, ClusterQueue)],
-        [one for one in found if isinstance(one, Cohort)],
-    )
 
 
 def _measured(history: History, site: QuotaTable, name: str) -> Document:

@@ -132,7 +132,7 @@ def _names(leaf: x509.Certificate) -> set[str]:
 
 
 def _normal(name: str) -> str:
-    """The precision of times in certificates."""
+    """As a certificate has it."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from queuectl.core.model.events import PolicyInvalid
 from queuectl.importers.kueue_configuration import configurations, fair_sharing, notes_of
 from queuectl.importers.kueue_marks import KUEUE, is_kueues, meaning, remark
-from queuectl.importers.result import Imported, Note
+from queuectl.importers.result import Imported, Note, policy_object
 from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY, leave_out
 from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.json_fields import clean, kind_of
@@ -237,8 +237,8 @@ def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[
     """Set fair sharing on the root of every cohort tree. Returns roots that had no object."""
     cohorts = {policy["metadata"]["name"]: policy for policy in policies if policy["kind"] == "Cohort"}
     asked = [policy.get("spec", {}).get(_ABOVE.get(policy["kind"], "")) for policy in policies]
-    made: list[dict[str, Any]] = [
-        {"apiVersion": API_VERSION, "kind": "Cohort", "metadata": {"name": name}}
+    made = [
+        policy_object("Cohort", name)
         for name in dict.fromkeys(name for name in asked if name and name not in cohorts)
     ]
     for cohort in (*cohorts.values(), *made):

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from queuectl.core.model.events import PolicyInvalid
 from queuectl.importers.kueue_marks import KUEUE, ONLY_PODS
-from queuectl.importers.result import Note
+from queuectl.importers.result import Note, policy_object
 from queuectl.kinds.jobs import KindRegistry
 from queuectl.kinds.json_fields import clean
 from queuectl.kinds.policy import policy_event
-from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.kubernetes_yaml import BadYaml, load
 
 _GROUP: Final = f"config.{KUEUE}"
@@ -124,8 +123,8 @@ def fair_sharing(name: str, document: Mapping[str, Any]) -> tuple[dict[str, Any]
     fair: dict[str, Any] = {"enabled": True}
     notes: list[Note] = []
     if strategies := sharing.get("preemptionStrategies"):
-        root = {"apiVersion": API_VERSION, "kind": "Cohort", "metadata": {"name": "root"}}
-        made = policy_event({**root, "spec": {"fairSharing": {**fair, "preemptionStrategies": strategies}}})
+        spec = {"fairSharing": {**fair, "preemptionStrategies": strategies}}
+        made = policy_event(policy_object("Cohort", "root", spec))
         if isinstance(made, PolicyInvalid):
             told = made.detail.removeprefix("spec.fairSharing.preemptionStrategies")
             text = clean(f"left out{told}", 300)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from queuectl.kinds.policy_objects import API_VERSION
+
 
 class Note(NamedTuple):
     """Something that was not carried over, or has another meaning now."""
@@ -26,3 +28,8 @@ class Imported(NamedTuple):
     def left_out(self) -> int:
         """How many notes are on things that were left out."""
         return sum(note.left_out for note in self.notes)
+
+
+def policy_object(kind: str, name: str, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    made: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}}
+    return made if spec is None else made | {"spec": spec}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from queuectl.importers.result import Imported
+from queuectl.importers.result import Imported, policy_object
 from queuectl.importers.slurm_limits import SlurmLimits
 from queuectl.importers.slurm_notes import Notes
 from queuectl.importers.slurm_site import ROOT, Pool, SlurmAccount, SlurmSite
@@ -30,7 +30,6 @@ from queuectl.importers.slurm_values import (
     quantity,
     unset,
 )
-from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.kinds.policy_schema import MAX_FLAVORS
 
 Json = dict[str, Any]
@@ -125,7 +124,7 @@ class _Objects:
     def flavors(self) -> Iterator[Json]:
         for pool in self._pools:
             name = self._flavor[id(pool)]
-            made = _object("ResourceFlavor", name, {"nodeLabels": {POOL_LABEL: name}})
+            made = policy_object("ResourceFlavor", name, {"nodeLabels": {POOL_LABEL: name}})
             made["metadata"]["annotations"] = {NODES_ANNOTATION: hosts(pool.nodes)}
             yield made
 
@@ -134,7 +133,7 @@ class _Objects:
     def priorities(self) -> Iterator[Json]:
         names = SlurmNames()
         for name, (record, value) in self._site.qos.items():
-            made = _object("WorkloadPriorityClass", self._renamed(record, names))
+            made = policy_object("WorkloadPriorityClass", self._renamed(record, names))
             described = record.value("Description") or record.value("Descr")
             text = f"QOS {name} of Slurm" + ("" if unset(described) else f": {described}")
             self.limits += self._limited.of_qos(record, made["metadata"]["name"])
@@ -162,12 +161,14 @@ class _Objects:
             if account.parent is None:
                 spec: Json = {"fairSharing": {"enabled": True}} if self._weighted else {}
                 self.limits += self._limited.of_account(account, "Cohort", self._root)
-                yield _object("Cohort", self._root, spec | self._groups(self._concerned(account), account))
+                yield policy_object(
+                    "Cohort", self._root, spec | self._groups(self._concerned(account), account)
+                )
             elif account.children:
                 spec = {"parentName": self._cohort(account.parent)} | self._weight(account.share)
                 groups = self._groups(self._concerned(account), account)
                 self.limits += self._limited.of_account(account, "Cohort", self._named[account.name])
-                yield _described(_object("Cohort", self._named[account.name], spec | groups), account)
+                yield _described(policy_object("Cohort", self._named[account.name], spec | groups), account)
 
     def _concerned(self, account: SlurmAccount) -> list[Pool]:
         """The pools that it owns or limits."""
@@ -190,7 +191,7 @@ class _Objects:
             yield from self._queue(account)
         if not self._site.queues:
             spec = {"cohortName": self._root, "namespaceSelector": {}}
-            yield _object("ClusterQueue", self._root, spec | self._groups(self._pools, None))
+            yield policy_object("ClusterQueue", self._root, spec | self._groups(self._pools, None))
             yield _local("main", "default", self._root, {})
 
     def _queue(self, account: SlurmAccount) -> Iterator[Json]:
@@ -211,7 +212,7 @@ class _Objects:
             **({"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}} if shares else {}),
             **self._groups(pools, None if account.children else account),
         }
-        queue = _object("ClusterQueue", name, spec)
+        queue = policy_object("ClusterQueue", name, spec)
         if not account.children:
             self.limits += self._limited.of_account(account, "ClusterQueue", name)
         self.limits += self._limited.of_users(account, name)
@@ -295,11 +296,6 @@ def _share(user: Record) -> int | None:
     return int(text) if text.isdecimal() and text not in PARENT and not unset(text) else None
 
 
-def _object(kind: str, name: str, spec: Json | None = None) -> Json:
-    made: Json = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}}
-    return made if spec is None else made | {"spec": spec}
-
-
 def _described(made: Json, account: SlurmAccount) -> Json:
     """The object with what Slurm says about the account, in annotations."""
     record = account.record
@@ -311,6 +307,6 @@ def _described(made: Json, account: SlurmAccount) -> Json:
 
 
 def _local(name: str, namespace: str, cluster_queue: str, more: Json) -> Json:
-    made = _object("LocalQueue", name, {"clusterQueue": cluster_queue, **more})
+    made = policy_object("LocalQueue", name, {"clusterQueue": cluster_queue, **more})
     made["metadata"]["namespace"] = namespace
     return made

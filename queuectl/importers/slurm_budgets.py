@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from queuectl.importers.result import policy_object
 from queuectl.importers.slurm_notes import Notes
-from queuectl.importers.slurm_site import Pool, SlurmSite
+from queuectl.importers.slurm_site import SlurmSite
 from queuectl.importers.slurm_text import Record
-from queuectl.importers.slurm_values import BadValue, SlurmNames, limited, quantity, tres, unset
+from queuectl.importers.slurm_values import (
+    MOST_MEBIBYTES,
+    BadValue,
+    SlurmNames,
+    limited,
+    quantity,
+    tres,
+    unset,
+)
 
 Json = dict[str, Any]
 FIELD: Final = "GrpTRESMins"
 _MINUTES: Final = 60
 """Of an hour."""
-_MOST_MEBIBYTES: Final = 2**40
 
 _PERIOD: Final = (
     "a Budget has no decay (PriorityDecayHalfLife): its hours begin anew each month, set spec.period; with "
@@ -54,19 +62,15 @@ class SlurmBudgets:
             self._notes.add(record, FIELD, note)
         for resource, amount in sorted(hours.items()):
             short = resource.rpartition("/")[2]
-            yield {
-                "apiVersion": "queuectl.dev/v1beta1",
-                "kind": "Budget",
-                "metadata": {"name": self._names.of(f"{base[:40]}-{short}")},
-                "spec": {
-                    "target": target,
-                    "subject": subject,
-                    "resource": resource,
-                    "hours": quantity(resource, amount),
-                    "period": {"kind": "Month"},
-                    "mode": "Metered",
-                },
+            spec: Json = {
+                "target": target,
+                "subject": subject,
+                "resource": resource,
+                "hours": quantity(resource, amount),
+                "period": {"kind": "Month"},
+                "mode": "Metered",
             }
+            yield policy_object("Budget", self._names.of(f"{base[:40]}-{short}"), spec)
 
     def _hours(self, minutes: dict[str, int]) -> tuple[dict[str, int], list[str]]:
         """Return the hours by resource, memory in MiB, and notes on what they do not say."""
@@ -74,10 +78,10 @@ class SlurmBudgets:
         told: list[str] = []
         for name, amount in minutes.items():
             found = {resource for pool in self._pools for resource in limited(name, pool.types)}
-            if not found or amount > _MOST_MEBIBYTES:
+            if not found or amount > MOST_MEBIBYTES:
                 told.append(f"{name}: {_NO_BUDGET}")
                 continue
-            if any(_others(name, found, pool) for pool in self._pools):
+            if any(pool.has_others(name, found) for pool in self._pools):
                 told.append(f"{name}: {_ALL_TYPES}")
                 continue
             told += [f"{name}: {_EACH_RESOURCE}"] if len(found) > 1 else []
@@ -86,11 +90,3 @@ class SlurmBudgets:
                 most = -(-amount // _MINUTES)
                 hours[resource] = min(most, hours.get(resource, most))
         return hours, told
-
-
-def _others(name: str, resources: set[str], pool: Pool) -> bool:
-    """Whether a limit of one type of GPU is of a resource that GPUs of other types are too."""
-    if ":" not in name:
-        return False
-    others = (limited(f"gres/gpu:{one}", pool.types) for one in pool.types if f"gres/gpu:{one}" != name)
-    return any(resources.intersection(found) for found in others)

@@ -11,15 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from queuectl.importers.result import policy_object
 from queuectl.importers.slurm_budgets import SlurmBudgets
 from queuectl.importers.slurm_notes import Notes
-from queuectl.importers.slurm_site import ROOT, Pool, SlurmAccount, SlurmSite
+from queuectl.importers.slurm_site import ROOT, SlurmAccount, SlurmSite
 from queuectl.importers.slurm_text import Record, SlurmKind
-from queuectl.importers.slurm_values import BadValue, SlurmNames, limited, quantity, tres, unset, whole
+from queuectl.importers.slurm_values import (
+    MOST_MEBIBYTES,
+    BadValue,
+    SlurmNames,
+    limited,
+    quantity,
+    tres,
+    unset,
+    whole,
+)
 from queuectl.kinds.subject_policy_objects import MAX_WORKLOADS
 
 Json = dict[str, Any]
-_MOST_MEBIBYTES: Final = 2**40
 _EACH_USER: Final = "EachUser"
 _ALL: Final = "All"
 
@@ -165,12 +174,8 @@ class SlurmLimits:
     def _limit(self, base: str, kind: str, name: str, subject: Json, spec: Json) -> Json:
         suffix = "-each-user" if subject["kind"] == _EACH_USER else ""
         target = {"kind": kind, "name": name}
-        return {
-            "apiVersion": "queuectl.dev/v1beta1",
-            "kind": "UsageLimit",
-            "metadata": {"name": self._names.of(base[:50] + suffix)},
-            "spec": {"target": target, "subject": subject, **spec},
-        }
+        whole_spec = {"target": target, "subject": subject, **spec}
+        return policy_object("UsageLimit", self._names.of(base[:50] + suffix), whole_spec)
 
     def _read(self, record: Record, field: str, part: str) -> Json:
         """The part of a spec that a field becomes; empty: it becomes none, and its note says what to do."""
@@ -207,7 +212,7 @@ class SlurmLimits:
         told: list[str] = []
         for name, most in tres(record.value(field)).items():
             pools = [(pool, found) for pool in self._site.pools if (found := limited(name, pool.types))]
-            if most > _MOST_MEBIBYTES or not pools or (":" in name and part == "minRequest"):
+            if most > MOST_MEBIBYTES or not pools or (":" in name and part == "minRequest"):
                 missing.append(name)
             elif ":" not in name:
                 kinds = {resource for _, found in pools for resource in found}
@@ -217,7 +222,11 @@ class SlurmLimits:
                 for pool, found in pools:
                     flavors.setdefault(self._flavors[id(pool)], {}).update(dict.fromkeys(found, most))
                 told += [f"{name}: {_EACH_FLAVOR}"] if len(pools) > 1 else []
-                told += [f"{name}: {_ALL_TYPES}"] if any(_mixed(name, pool) for pool, _ in pools) else []
+                told += (
+                    [f"{name}: {_ALL_TYPES}"]
+                    if any(pool.has_others(name, found) for pool, found in pools)
+                    else []
+                )
         if missing and (resources or flavors):
             told.append(f"{', '.join(missing)}: only cpu, mem and gres/gpu become limits")
         for text in told:
@@ -228,14 +237,6 @@ class SlurmLimits:
                 {"name": name, "resources": _quantities(amounts)} for name, amounts in sorted(flavors.items())
             ]
         return made
-
-
-def _mixed(name: str, pool: Pool) -> bool:
-    """Whether the pool has GPUs of other types that are the same resource."""
-    same = set(limited(name, pool.types))
-    return any(
-        same & set(limited(f"gres/gpu:{one}", pool.types)) for one in pool.types if f"gres/gpu:{one}" != name
-    )
 
 
 def _quantities(amounts: Mapping[str, int]) -> Json:

@@ -101,6 +101,12 @@ class Pool:
         """Whether it belongs to no account."""
         return self.owner.parent is None
 
+    def has_others(self, limit: str, resources: Iterable[str]) -> bool:
+        """Whether GPUs of another type than the limit names, as `gres/gpu:a100`, are one of its resources."""
+        names = {f"gres/gpu:{one}" for one in self.types} - {limit} if ":" in limit else ()
+        others = {resource for name in names for resource in values.limited(name, self.types)}
+        return not others.isdisjoint(resources)
+
 
 class SlurmSite:
     """Raises BadSlurm with all errors."""

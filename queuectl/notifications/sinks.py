@@ -147,38 +147,30 @@ def _escaped(text: str) -> str:
 
 
 log = logging.getLogger(__name__)
-
-"""For each answer of the server."""
 _SUBJECT: Final = 150
 """Characters."""
 _NO_ID: Final = re.compile(r"[^A-Za-z0-9.-]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MailSink:
     """One SMTP server, one sender, some receivers."""
 
-    host: str
-    port: int
-    security: str
-    """`tls`: from the first byte; `starttls`: before anything is sent; `none`."""
-    sender: str
-    receivers: tuple[str, ...]
+    of: MailSinkSettings
     tls: ssl.SSLContext
-    user: str | None = None
     password: Secret | None = None
 
     async def send(self, message: Message) -> None:
         """Delivered once the server accepts it for one of the receivers. Raises SinkFailed if for none."""
         password = self.password() if self.password is not None else None
-        await asyncio.to_thread(self._deliver, mail(message, self.sender, self.receivers), password)
+        await asyncio.to_thread(self._deliver, mail(message, self.of.sender, self.of.receivers), password)
 
     def _deliver(self, content: EmailMessage, password: str | None) -> None:
         try:
             with self._connected() as server:
-                if self.user is not None and password is not None:
-                    server.login(self.user, password)
-                refused = server.send_message(content, self.sender, list(self.receivers))
+                if self.of.user is not None and password is not None:
+                    server.login(self.of.user, password)
+                refused = server.send_message(content, self.of.sender, list(self.of.receivers))
         except smtplib.SMTPRecipientsRefused as error:
             raise SinkFailed(f"all receivers are refused: {_codes(error.recipients)}") from None
         except smtplib.SMTPResponseException as error:
@@ -190,12 +182,12 @@ class MailSink:
             log.warning("mail %s: some receivers are refused: %s", content["Message-ID"], _codes(refused))
 
     def _connected(self) -> smtplib.SMTP:
-        if self.security == "tls":
+        if self.of.security == "tls":
             return smtplib.SMTP_SSL(
-                self.host, self.port, local_hostname="queuectl", timeout=SECONDS, context=self.tls
+                self.of.host, self.of.port, local_hostname="queuectl", timeout=SECONDS, context=self.tls
             )
-        server = smtplib.SMTP(self.host, self.port, local_hostname="queuectl", timeout=SECONDS)
-        if self.security == "starttls":
+        server = smtplib.SMTP(self.of.host, self.of.port, local_hostname="queuectl", timeout=SECONDS)
+        if self.of.security == "starttls":
             try:
                 server.starttls(context=self.tls)
             except BaseException:
@@ -293,16 +285,8 @@ def _send(of: NotificationSettings) -> Send:
     sink = of.sink
     tls = _trust(sink.ca_file)
     if isinstance(sink, MailSinkSettings):
-        return MailSink(
-            host=sink.host,
-            port=sink.port,
-            security=sink.security,
-            sender=sink.sender,
-            receivers=sink.receivers,
-            tls=tls,
-            user=sink.user,
-            password=None if sink.password_from is None else _secret(sink.password_from),
-        ).send
+        password = None if sink.password_from is None else _secret(sink.password_from)
+        return MailSink(sink, tls, password).send
     if isinstance(sink, SlackSinkSettings):
         return HttpSink(_secret(sink.url_from), tls).slack
     url = sink.url

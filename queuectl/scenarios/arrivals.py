@@ -7,7 +7,7 @@ policies are tried with the same work, and a change of one template leaves the o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -21,55 +21,26 @@ MOST_WORKLOADS: Final = 200_000
 _MILLISECONDS: Final = 1000
 
 
-class NeverStops(ValueError):
-    """A template's arrivals have no end."""
+Distribution = Callable[[float], float]
+"""A distribution of seconds: the quantile of a part from 0 to 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """Always the same value."""
-
-    seconds: float
-
-    def at(self, _: float) -> float:
-        return self.seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Uniform:
+def uniform(low: float, high: float) -> Distribution:
     """A value between two bounds, all equally likely."""
-
-    low: float
-    high: float
-
-    def at(self, part: float) -> float:
-        return self.low + part * (self.high - self.low)
+    return lambda part: low + part * (high - low)
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
+def exponential(mean: float) -> Distribution:
     """Many short times, few long ones. As time between arrivals: a Poisson process."""
-
-    mean: float
-
-    def at(self, part: float) -> float:
-        return -self.mean * math.log1p(-part)
+    return lambda part: -mean * math.log1p(-part)
 
 
-@dataclass(frozen=True, slots=True)
-class Lognormal:
-    """Typical of run times of jobs: half are below the median, some are very long."""
+def lognormal(median: float, sigma: float) -> Distribution:
+    """Typical of run times of jobs: half are below the median, some are very long.
 
-    median: float
-    sigma: float
-    """Standard deviation of the logarithm; 1: one in six runs 2.7 times the median or longer."""
-
-    def at(self, part: float) -> float:
-        return self.median * math.exp(self.sigma * NormalDist().inv_cdf(part)) if part > 0 else 0.0
-
-
-Distribution = Constant | Uniform | Exponential | Lognormal
-"""A distribution of seconds. `at` returns the quantile of a part from 0 to 1."""
+    `sigma`: standard deviation of the logarithm; 1: one in six runs 2.7 times the median or longer.
+    """
+    return lambda part: median * math.exp(sigma * NormalDist().inv_cdf(part)) if part > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +58,9 @@ class Template:
     """Many workloads like `shape`. Their names are its name with `-1`, `-2` and so on."""
 
     shape: Workload
-    spacing: Distribution
+    spacing: Distribution | float
     """Seconds from one to the next. If they are random, the first comes that long after `first`."""
-    run: Distribution | None = None
+    run: Distribution | float | None = None
     first: float = 0.0
     """Seconds."""
     last: float | None = None
@@ -99,22 +70,24 @@ class Template:
 
 
 def arrivals(template: Template, start: datetime, *, until: float | None) -> Iterator[Arrival]:
-    """Arrivals of one template, in order; `until`: seconds of the simulation. Raises NeverStops."""
+    """Arrivals of one template, in order, without end if it has none; `until`: seconds of the simulation."""
     name = f"{template.shape.ref.namespace}/{template.shape.ref.name}"
     ends = [end for end in (until, template.last) if end is not None]
-    if not ends and template.count is None:
-        raise NeverStops(f"arrivals of {name} never stop: give their count, or until")
     between, lengths = (Random(f"{template.seed}/{name}/{what}") for what in ("arrival", "run"))
     at = template.first
     for number in count(1):
-        if number > 1 or not isinstance(template.spacing, Constant):
-            at += template.spacing.at(between.random())
+        if number > 1 or callable(template.spacing):
+            at += _quantile(template.spacing, between.random())
         if (template.count is not None and number > template.count) or any(at >= end for end in ends):
             return
-        run = None if template.run is None else milliseconds(template.run.at(lengths.random()))
+        run = None if template.run is None else milliseconds(_quantile(template.run, lengths.random()))
         came = milliseconds(at)
         workload = _workload(template, number, after(start, came))
         yield Arrival(at=came, workload=workload, run=run)
+
+
+def _quantile(of: Distribution | float, part: float) -> float:
+    return of(part) if callable(of) else of
 
 
 def after(start: datetime, at: int) -> datetime:

@@ -55,14 +55,14 @@ class DistributionModel(ScenarioPart):
             raise ValueError(f"uniform: {self.uniform[0]:g} is more than {self.uniform[1]:g}")
         return self
 
-    def value(self) -> random.Distribution:
+    def value(self) -> random.Distribution | float:
         if self.uniform is not None:
-            return random.Uniform(*self.uniform)
+            return random.uniform(*self.uniform)
         if self.exponential is not None:
-            return random.Exponential(self.exponential)
+            return random.exponential(self.exponential)
         if self.lognormal is not None:
-            return random.Lognormal(self.lognormal.median, self.lognormal.sigma)
-        return random.Constant(self.constant or 0.0)
+            return random.lognormal(self.lognormal.median, self.lognormal.sigma)
+        return self.constant or 0.0
 
 
 class Poisson(ScenarioPart):
@@ -110,11 +110,11 @@ class ArrivalsModel(ScenarioPart):
             state="pending",
         )
 
-    def spacing(self) -> random.Distribution:
+    def spacing(self) -> random.Distribution | float:
         if self.poisson is not None:
-            return random.Exponential(3600 / self.poisson.per_hour)
+            return random.exponential(3600 / self.poisson.per_hour)
         assert self.every is not None
-        return random.Constant(self.every)
+        return self.every
 
 
 class SimulatedWorkload(ScenarioWorkload):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,18 +13,6 @@ from queuectl.shadow.workloads import Fate, ObservedWorkload
 
 Nominal = Mapping[str, Mapping[str, int]]
 """Nominal quota of a ClusterQueue by resource, all flavors together, in base units."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
-    """The most that really ran at one time, whatever the decisions were."""
-
-    queue: str
-    resource: str
-    used: int
-    at: datetime
-    nominal: int | None
-    """None: no ClusterQueue of this name has quota for it."""
 
 
 def summary(workloads: Sequence[ObservedWorkload], now: datetime, nominal: Nominal) -> Json:
@@ -39,15 +26,9 @@ def summary(workloads: Sequence[ObservedWorkload], now: datetime, nominal: Nomin
         "waits": _waits(workloads),
         "evictions": _evictions(workloads),
         "exceeded": [
-            {
-                "clusterQueue": peak.queue,
-                "resource": peak.resource,
-                "peak": peak.used,
-                "nominal": peak.nominal,
-                "at": peak.at.isoformat(),
-            }
+            peak
             for peak in peaks(workloads, now, nominal)
-            if peak.nominal is None or peak.used > peak.nominal
+            if peak["nominal"] is None or peak["peak"] > peak["nominal"]
         ],
     }
 
@@ -123,8 +104,11 @@ def _evictions(workloads: Sequence[ObservedWorkload]) -> list[Json]:
     ]
 
 
-def peaks(workloads: Iterable[ObservedWorkload], now: datetime, nominal: Nominal) -> list[Peak]:
-    """The most of each covered resource that really ran at one time, per ClusterQueue."""
+def peaks(workloads: Iterable[ObservedWorkload], now: datetime, nominal: Nominal) -> list[Json]:
+    """The most of each covered resource that really ran at one time, per ClusterQueue, whatever was decided.
+
+    `nominal` is None where no ClusterQueue of this name has quota for it.
+    """
     changes: dict[tuple[str, str], list[tuple[datetime, int]]] = defaultdict(list)
     for workload in workloads:
         start, queue = workload.real_start, workload.cluster_queue
@@ -137,7 +121,7 @@ def peaks(workloads: Iterable[ObservedWorkload], now: datetime, nominal: Nominal
     return [_peak(queue, resource, own, nominal) for (queue, resource), own in sorted(changes.items())]
 
 
-def _peak(queue: str, resource: str, changes: list[tuple[datetime, int]], nominal: Nominal) -> Peak:
+def _peak(queue: str, resource: str, changes: list[tuple[datetime, int]], nominal: Nominal) -> Json:
     used = most = 0
     # An end frees capacity for starts in the same second: the times have no finer resolution.
     ordered = sorted(changes)
@@ -146,11 +130,11 @@ def _peak(queue: str, resource: str, changes: list[tuple[datetime, int]], nomina
         used += amount
         if used > most:
             most, at = used, time
-    quota = nominal.get(queue)
-    return Peak(
-        queue=queue,
-        resource=resource,
-        used=most,
-        at=at,
-        nominal=None if quota is None else quota.get(resource),
-    )
+    quota = nominal.get(queue, {}).get(resource)
+    return {
+        "clusterQueue": queue,
+        "resource": resource,
+        "peak": most,
+        "nominal": quota,
+        "at": at.isoformat(),
+    }

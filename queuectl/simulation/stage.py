@@ -13,7 +13,7 @@ from typing import Final
 from queuectl.core.engine import Engine
 from queuectl.core.features.feature_set import kernel_with
 from queuectl.core.model.events import ContextObserved, PolicyObserved
-from queuectl.core.model.policy import ClusterQueue, Cohort, Node, OfNamespace, ResourceFlavor
+from queuectl.core.model.policy import Node, OfNamespace, ResourceFlavor
 from queuectl.core.model.resources import amounts
 from queuectl.kinds.node_constraints import read_constraints
 from queuectl.scenarios.arrivals import (
@@ -76,8 +76,9 @@ def play(scenario: Scenario, progress: Callable[[float], None] = lambda _: None)
     if len(names) < len(coming):
         (namespace, _, name), _ = names.most_common(1)[0]
         raise BadScenarios([f"{scenario.file}: two workloads that arrive are called {namespace}/{name}"])
+    policies = (event.value for event in scenario.policy if isinstance(event, PolicyObserved))
     history = driver.play(coming, until=document.until, progress=progress)
-    return {"name": document.name, **measures(history, _site(scenario))}
+    return {"name": document.name, **measures(history, QuotaTable(policies))}
 
 
 def _whole(document: Simulation) -> Simulation:
@@ -97,14 +98,6 @@ def _nodes_of_pods(document: Simulation) -> dict[str, list[str]]:
         if pods.workload is not None and pods.node is not None:
             found[pods.workload] += [pods.node] * pods.count
     return found
-
-
-def _site(scenario: Scenario) -> QuotaTable:
-    policies = [event.value for event in scenario.policy if isinstance(event, PolicyObserved)]
-    return QuotaTable(
-        [value for value in policies if isinstance(value, ClusterQueue)],
-        [value for value in policies if isinstance(value, Cohort)],
-    )
 
 
 # --- arrivals ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from queuectl.core.model.policy import ClusterQueue, Cohort, ResourceGroup
 from queuectl.core.model.resources import FlavorResource, Usage, by_resource
+from queuectl.core.quota.cohort_trees import CohortTrees
 from queuectl.simulation.history import Run
 
 Totals = dict[str, int]
@@ -17,16 +18,21 @@ Totals = dict[str, int]
 class QuotaTable:
     """Quota of each queue and of its cohort tree."""
 
-    def __init__(self, queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> None:
-        known = {queue.name: queue for queue in queues}
-        above = {cohort.name: cohort.parent for cohort in cohorts}
-        self.nominal = {name: _nominal(queue.resource_groups) for name, queue in known.items()}
-        self._roots = {name: _root(name, queue.cohort, above) for name, queue in known.items()}
+    def __init__(self, policies: Iterable[object]) -> None:
+        """Other objects than ClusterQueues and Cohorts count for nothing."""
+        policies = list(policies)
+        trees = CohortTrees(policies)
+        self.nominal: dict[str, Usage] = {}
+        self._roots: dict[str, str] = {}
         self._trees: dict[str, Totals] = defaultdict(lambda: defaultdict(int))
-        for name, nominal in self.nominal.items():
-            self._count(self._roots[name], nominal)
-        for cohort in cohorts:
-            self._count(_root("", cohort.name, above), _nominal(cohort.resource_groups))
+        for one in policies:
+            if isinstance(one, ClusterQueue):
+                root = trees.root_of(one.name)
+                tree = f"ClusterQueue/{one.name}" if root is None else f"Cohort/{root}"
+                self.nominal[one.name], self._roots[one.name] = _nominal(one.resource_groups), tree
+                self._count(tree, self.nominal[one.name])
+            elif isinstance(one, Cohort):
+                self._count(f"Cohort/{trees.root(one.name)}", _nominal(one.resource_groups))
 
     def _count(self, root: str, nominal: Usage) -> None:
         for (_, resource), amount in nominal.items():
@@ -56,17 +62,6 @@ def _nominal(groups: Iterable[ResourceGroup]) -> Usage:
         for flavor in group.flavors
         for resource, quota in flavor.resources
     }
-
-
-def _root(queue: str, cohort: str | None, above: Mapping[str, str | None]) -> str:
-    """Name of the tree: of its root cohort, or of a queue without a cohort."""
-    if cohort is None:
-        return f"ClusterQueue/{queue}"
-    passed = {cohort}
-    while (parent := above.get(cohort)) is not None and parent not in passed:
-        passed.add(parent)
-        cohort = parent
-    return f"Cohort/{cohort}"
 
 
 @dataclass(slots=True)

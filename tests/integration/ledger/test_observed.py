@@ -211,7 +211,7 @@ def test_the_peak_is_what_ran_at_the_same_time_whatever_was_decided() -> None:
         history.add(name, Verdict.RETIRED, end, "Succeeded", started=start, ended=end)
     (peak,) = peaks(history.workloads.by_id.values(), _at(1000), NOMINAL)
     # a ends in the second in which c starts.
-    assert (peak.used, peak.nominal, peak.at) == (6, 4, _at(50))
+    assert (peak["peak"], peak["nominal"], peak["at"]) == (6, 4, _at(50).isoformat())
     (exceeded,) = _summary(history)["exceeded"]
     assert (exceeded["peak"], exceeded["nominal"], exceeded["resource"]) == (6, 4, GPU)
     within = summary(list(history.workloads.by_id.values()), _at(1000), {"cq": {GPU: 6}})

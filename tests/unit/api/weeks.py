@@ -11,7 +11,7 @@ from queuectl.core.decisions import Plan
 from queuectl.core.model.events import Event, PolicyObserved
 from queuectl.core.model.policy import ResourceFlavor
 from queuectl.kinds.policy import policy_event
-from queuectl.scenarios.arrivals import Exponential, Lognormal, Template, arrivals
+from queuectl.scenarios.arrivals import Template, arrivals, exponential, lognormal
 from queuectl.simulation.history import History
 from queuectl.simulation.player import Play
 from tests.builders import GPU, T0, World, pod_set, workload
@@ -94,8 +94,8 @@ def week(fair: bool) -> Week:
     templates = [
         Template(
             shape=workload(f"{name}{gpus}", f"l{name}", pods=[pod_set(gpus, {GPU: 1})]),
-            spacing=Exponential(spacing * gpus),
-            run=Lognormal(9_000, 1.2),
+            spacing=exponential(spacing * gpus),
+            run=lognormal(9_000, 1.2),
             seed=number,
         )
         for number, (name, spacing) in enumerate(zip("abc", (2_000, 4_000, 9_000), strict=True))

@@ -21,6 +21,7 @@ from queuectl.notifications.rules import Event
 from queuectl.notifications.sinks import HttpSink, MailSink, selection, sinks
 from queuectl.ports.outbox import Occurrence
 from queuectl.settings import ConfigurationError, load
+from queuectl.settings.notifications import MailSinkSettings
 from tests.unit.notifications.books import CREATED, PREEMPTED, row
 from tests.unit.notifications.receivers import hook, mail_server
 
@@ -107,12 +108,14 @@ async def test_no_connection_is_a_failure_that_shows_no_path() -> None:
 async def test_a_mail_has_a_message_id_of_its_decision() -> None:
     async with mail_server() as server:
         sink = MailSink(
-            host="127.0.0.1",
-            port=server.port,
-            security="none",
-            sender="queue@example.com",
-            receivers=("a@example.com", "b@example.com"),
-            tls=TLS,
+            MailSinkSettings(
+                host="127.0.0.1",
+                port=server.port,
+                security="none",
+                sender="queue@example.com",
+                receivers=("a@example.com", "b@example.com"),
+            ),
+            TLS,
         )
         await sink.send(MESSAGE)
         await sink.send(MESSAGE)
@@ -127,12 +130,14 @@ async def test_a_mail_is_delivered_once_one_receiver_has_it() -> None:
     async def sent(*receivers: str) -> list[str]:
         async with mail_server("gone@example.com") as server:
             sink = MailSink(
-                host="127.0.0.1",
-                port=server.port,
-                security="none",
-                sender="queue@example.com",
-                receivers=receivers,
-                tls=TLS,
+                MailSinkSettings(
+                    host="127.0.0.1",
+                    port=server.port,
+                    security="none",
+                    sender="queue@example.com",
+                    receivers=receivers,
+                ),
+                TLS,
             )
             await sink.send(MESSAGE)
             return server.receivers
@@ -145,12 +150,14 @@ async def test_a_mail_is_delivered_once_one_receiver_has_it() -> None:
 async def test_a_mail_server_that_offers_no_tls_gets_nothing() -> None:
     async with mail_server() as server:
         sink = MailSink(
-            host="127.0.0.1",
-            port=server.port,
-            security="starttls",
-            sender="queue@example.com",
-            receivers=("a@example.com",),
-            tls=TLS,
+            MailSinkSettings(
+                host="127.0.0.1",
+                port=server.port,
+                security="starttls",
+                sender="queue@example.com",
+                receivers=("a@example.com",),
+            ),
+            TLS,
         )
         with pytest.raises(SinkFailed, match="STARTTLS"):
             await sink.send(MESSAGE)

@@ -30,7 +30,7 @@ def life(name: str, arrived: int, *runs: Run, of: str = "a", **fields: Any) -> L
 
 
 def document(*lives: Life, end: int, site: QuotaTable | None = None) -> dict[str, Any]:
-    made = site or QuotaTable([queue("a", 4, cohort="c"), queue("b", 4, cohort="c")], [])
+    made = site or QuotaTable([queue("a", 4, cohort="c"), queue("b", 4, cohort="c")])
     return measures(History(end=end, lives=lives, plans=0), made)
 
 
@@ -82,7 +82,7 @@ def test_usage_beyond_nominal_quota_is_borrowed() -> None:
 
 
 def test_borrowing_one_flavor_is_not_hidden_by_free_quota_in_another() -> None:
-    site = QuotaTable([queue("a", groups=[group({"fast": {GPU: 2}, "slow": {GPU: 2}})], cohort="c")], [])
+    site = QuotaTable([queue("a", groups=[group({"fast": {GPU: 2}, "slow": {GPU: 2}})], cohort="c")])
     found = document(life("w1", 0, run(0, 100_000, gpus(4, "fast"))), end=100_000, site=site)
     assert of(found, "a")["resources"][0]["borrowedPercent"] == 50.0
 
@@ -94,7 +94,7 @@ def test_a_share_is_of_the_whole_tree_for_the_resource_with_the_highest_percenta
         Cohort(name="top", resource_groups=(group({"default": {GPU: 4, "cpu": 90_000}}),)),
     ]
     usage = {FlavorResource("default", GPU): 1, FlavorResource("default", "cpu"): 50_000}
-    found = document(life("w1", 0, run(0, 50_000, usage)), end=100_000, site=QuotaTable([both], cohorts))
+    found = document(life("w1", 0, run(0, 50_000, usage)), end=100_000, site=QuotaTable([both, *cohorts]))
     assert of(found, "a")["dominantShare"] == {"mean": 25.0, "max": 50.0}
 
 

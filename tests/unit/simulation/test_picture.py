@@ -21,7 +21,7 @@ def document(queues: int, seconds: int = 600) -> Document:
         Life(WorkloadId(name), 0, name, runs=[Run(name, {FlavorResource("default", GPU): n + 1}, 1000 * n)])
         for n, name in enumerate(names)
     )
-    site = QuotaTable([queue(name, 4, cohort="all") for name in names], [])
+    site = QuotaTable([queue(name, 4, cohort="all") for name in names])
     return {"name": "A <name> & more", **measures(History(end=seconds * 1000, lives=lives, plans=0), site)}
 
 
@@ -67,6 +67,6 @@ def test_of_many_queues_those_with_the_least_usage_are_drawn_together(tmp_path: 
 def test_a_simulation_without_any_events_is_drawn(queues: int, tmp_path: Path) -> None:
     from queuectl.simulation.picture import draw
 
-    site = QuotaTable([queue("team", 4)][:queues], [])
+    site = QuotaTable([queue("team", 4)][:queues])
     draw({"name": "nothing", **measures(History(end=0, lives=(), plans=0), site)}, tmp_path / "out.svg")
     assert "nothing" in texts(tmp_path / "out.svg")

@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.core.model.policy import Preemption, PreemptionPolicy
 from queuectl.core.model.reasons import Code, PreemptionCause
-from queuectl.scenarios.arrivals import Arrival, Exponential, Lognormal, Template, Uniform, arrivals
+from queuectl.scenarios.arrivals import Arrival, Template, arrivals, exponential, lognormal, uniform
 from queuectl.simulation.history import History, Life
 from queuectl.simulation.player import Play
 from tests.builders import GPU, T0, World, local_queue, pod_set, priority, queue, workload
@@ -86,8 +86,8 @@ def test_usage_never_exceeds_the_quota_and_all_work_ends() -> None:
     templates = [
         Template(
             shape=workload(f"{name}-{gpus}", name, pods=[pod_set(gpus, {GPU: 1})]),
-            spacing=Exponential(40 * gpus),
-            run=Lognormal(100, 1) if gpus < 4 else Uniform(50, 150),
+            spacing=exponential(40 * gpus),
+            run=lognormal(100, 1) if gpus < 4 else uniform(50, 150),
             count=40,
         )
         for name in ("lq", "lo")
@@ -175,8 +175,8 @@ def test_with_borrowing_and_preemption_all_work_ends_and_no_tree_exceeds_its_quo
     templates = [
         Template(
             shape=workload(f"{name}-{gpus}-{value}", name, gpus=gpus, priority_class=f"p{value}"),
-            spacing=Exponential(60 * gpus),
-            run=Lognormal(120, 1),
+            spacing=exponential(60 * gpus),
+            run=lognormal(120, 1),
             count=12,
             seed=seed,
         )
