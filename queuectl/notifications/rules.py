@@ -10,11 +10,12 @@ from typing import Any
 from queuectl.answers.outcomes import of_object
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.device_use import DeviceUse
-from queuectl.core.model.reasons import Code, Family, Readable
+from queuectl.core.model.reasons import Family, Readable
 from queuectl.kinds.selectors import Selects
 from queuectl.ledger.codec import past_from_json
 from queuectl.ports.outbox import BudgetLevel, Occurrence
 from queuectl.ports.reader import DecisionRow
+from queuectl.settings.notifications import RuleSettings
 
 
 class Event(StrEnum):
@@ -31,21 +32,6 @@ class Event(StrEnum):
     """No decision: a forecast differs from the one that was told last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Decisions that are told."""
-
-    event: Event
-    waited_more_than: timedelta | None = None
-    """Of `Started`: only after a longer wait than this; None: each start."""
-    reasons: frozenset[Code] = frozenset()
-    """Of `Evicted`: only with one of these; empty: each eviction."""
-    outcomes: frozenset[str] = frozenset()
-    """Of `Ended`: only with one of these; empty: each end."""
-    moved_more_than: timedelta | None = None
-    """Of `StartMoved`, and only of it: by more than this."""
-
-
 class _Everything:
     def __contains__(self, namespace: object) -> bool:
         return True
@@ -55,7 +41,7 @@ class _Everything:
 class Selection:
     """The rules of a sink, and the workloads that they are about."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[RuleSettings, ...]
     namespaces: frozenset[str] = frozenset()
     """Only workloads in these; empty: in any."""
     queues: frozenset[str] = frozenset()
@@ -75,7 +61,8 @@ class Selection:
     @property
     def moved_more_than(self) -> timedelta | None:
         """By how much a start must move to be told; None: no rule is about that."""
-        return min((one.moved_more_than for one in self.rules if one.moved_more_than), default=None)
+        seconds = [one.moved_more_than_seconds for one in self.rules if one.moved_more_than_seconds]
+        return timedelta(seconds=min(seconds)) if seconds else None
 
 
 def selected(selection: Selection, found: Occurrence) -> Event | None:
@@ -88,7 +75,7 @@ def selected(selection: Selection, found: Occurrence) -> Event | None:
 
 def budget_levels(selection: Selection, found: Occurrence) -> tuple[BudgetLevel, ...]:
     """The levels of Budgets that the sink is told of."""
-    told = any(rule.event is Event.BUDGET for rule in selection.rules) and _is_about(selection, found)
+    told = any(rule.event == Event.BUDGET.value for rule in selection.rules) and _is_about(selection, found)
     return found.budgets if told else ()
 
 
@@ -138,14 +125,14 @@ def waited(found: Occurrence) -> timedelta | None:
     return None if found.waiting_since is None else found.decision.now - found.waiting_since
 
 
-def _applies(rule: Rule, event: Event, found: Occurrence) -> bool:
-    if rule.event is not event:
+def _applies(rule: RuleSettings, event: Event, found: Occurrence) -> bool:
+    if rule.event != event:
         return False
     if event is Event.EVICTED and rule.reasons:
         return found.decision.reason is not None and found.decision.reason.code in rule.reasons
     if event is Event.ENDED and rule.outcomes:
         return outcome_of(found.decision) in rule.outcomes
-    if event is Event.STARTED and rule.waited_more_than is not None:
+    if event is Event.STARTED and rule.waited_more_than_seconds is not None:
         wait = waited(found)
-        return wait is not None and wait > rule.waited_more_than
+        return wait is not None and wait > timedelta(seconds=rule.waited_more_than_seconds)
     return True

@@ -14,7 +14,6 @@ import smtplib
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime
 from pathlib import Path
@@ -28,12 +27,11 @@ from queuectl.kinds.selectors import label_selector
 from queuectl.net.failures import why
 from queuectl.notifications.delivery import MAX_PAUSE, Send, Sink, SinkFailed
 from queuectl.notifications.messages import Message
-from queuectl.notifications.rules import Event, Rule, Selection
+from queuectl.notifications.rules import Selection
 from queuectl.settings import ConfigurationError, NotificationSettings
 from queuectl.settings.notifications import (
     MAX_SECRET,
     MailSinkSettings,
-    RuleSettings,
     SecretSettings,
     SlackSinkSettings,
     WebhookSinkSettings,
@@ -237,23 +235,12 @@ def sinks(configured: Sequence[NotificationSettings]) -> list[Sink]:
 
 def selection(of: NotificationSettings) -> Selection:
     return Selection(
-        rules=tuple(map(_rule, of.rules)),
+        rules=of.rules,
         namespaces=frozenset(of.namespaces),
         queues=frozenset(of.queues),
         users=frozenset(of.users),
         labels=None if of.label_selector is None else label_selector(of.label_selector),
         page=of.page,
-    )
-
-
-def _rule(of: RuleSettings) -> Rule:
-    seconds, moved = of.waited_more_than_seconds, of.moved_more_than_seconds
-    return Rule(
-        event=Event(of.event),
-        waited_more_than=None if seconds is None else timedelta(seconds=seconds),
-        reasons=frozenset(of.reasons),
-        outcomes=frozenset(of.outcomes),
-        moved_more_than=None if moved is None else timedelta(seconds=moved),
     )
 
 

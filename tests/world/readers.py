@@ -13,9 +13,10 @@ from queuectl.core.reports import LocalQueueReport
 from queuectl.kinds.policy import parse_policy
 from queuectl.notifications.delivery import Delivery, Sink, SinkFailed
 from queuectl.notifications.messages import Message
-from queuectl.notifications.rules import Event, Rule, Selection, selected
+from queuectl.notifications.rules import Selection, selected
 from queuectl.ports.outbox import Cursor, Occurrences
 from queuectl.ports.reader import Reading
+from queuectl.settings.notifications import RuleSettings
 from tests.doubles.readers import ReadableLedger
 from tests.unit.notifications.books import Book, may_be_told, occurrence
 from tests.world.database import Database
@@ -26,8 +27,11 @@ READERS: Final = "readers"
 _PERIOD: Final = 3.0
 """Seconds between readings of the view."""
 _COMPARED: Final = ("sequence", "epoch", "workloads", "policies", "specs", "lines", "demands", "pods_ready")
-_EVENTS: Final = (Event.STARTED, Event.EVICTED, Event.CAN_NEVER_RUN, Event.IDLE)
-_SELECTION: Final = Selection(tuple(Rule(event) for event in _EVENTS))
+_SELECTION: Final = Selection(
+    tuple(
+        RuleSettings.model_validate({"event": one}) for one in ("Started", "Evicted", "CanNeverRun", "Idle")
+    )
+)
 LATEST: Final = 330.0
 """Seconds after the faults within which all is told: the longest pause of a sink, and more."""
 

@@ -12,12 +12,21 @@ from queuectl.core.model.reasons import Code, Family, Reason
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.notifications.delivery import SinkFailed
 from queuectl.notifications.messages import Message
+from queuectl.notifications.rules import Event
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.outbox import BudgetLevel, Cursor, Deleted, Occurrence, Occurrences
 from queuectl.ports.reader import DecisionRow
+from queuectl.settings.notifications import RuleSettings
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 CREATED = NOW - timedelta(hours=2)
+
+
+def each_event() -> tuple[RuleSettings, ...]:
+    """A rule about each, without a condition."""
+    moved = {Event.START_MOVED: {"moved_more_than_seconds": 600}}
+    rules = ({"event": one.value, **moved.get(one, {})} for one in Event)
+    return tuple(map(RuleSettings.model_validate, rules))
 
 
 def row(

@@ -23,13 +23,24 @@ from queuectl.notifications.delivery import (
     SinkFailed,
 )
 from queuectl.notifications.messages import Message
-from queuectl.notifications.rules import Event, Rule, Selection, selected
+from queuectl.notifications.rules import Selection, selected
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.outbox import BudgetLevel, Cursor
+from queuectl.settings.notifications import RuleSettings
 from tests.unit.core import profiles
-from tests.unit.notifications.books import NEVER, PREEMPTED, WAITS, Book, Counts, Receiver, occurrence, row
+from tests.unit.notifications.books import (
+    NEVER,
+    PREEMPTED,
+    WAITS,
+    Book,
+    Counts,
+    Receiver,
+    each_event,
+    occurrence,
+    row,
+)
 
-ALL = Selection(tuple(Rule(event=event) for event in Event))
+ALL = Selection(each_event())
 
 
 def book(*verdicts: Verdict) -> Book:
@@ -116,8 +127,8 @@ async def test_a_budget_that_passes_a_level_is_told_before_the_start_that_took_i
 @pytest.mark.parametrize(
     "selection",
     [
-        Selection((Rule(event=Event.STARTED),)),
-        Selection((Rule(event=Event.BUDGET),), namespaces=frozenset({"team-b"})),
+        Selection((RuleSettings(event="Started"),)),
+        Selection((RuleSettings(event="Budget"),), namespaces=frozenset({"team-b"})),
     ],
 )
 async def test_a_sink_is_told_of_budgets_by_a_rule_and_of_its_own_workloads_only(

@@ -15,22 +15,23 @@ from queuectl.core.model.workload import PastAttempts
 from queuectl.kinds.selectors import label_selector
 from queuectl.ledger.codec import past_to_json
 from queuectl.notifications.messages import MAX_TEXT, about, gap
-from queuectl.notifications.rules import Event, Rule, Selection, event_of, selected
+from queuectl.notifications.rules import Event, Selection, event_of, selected
 from queuectl.ports.outbox import Deleted, Occurrence
 from queuectl.ports.reader import DecisionRow
-from tests.unit.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
+from queuectl.settings.notifications import RuleSettings
+from tests.unit.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, each_event, row
 
-STARTED, EVICTED, ENDED, CAN_NEVER_RUN, IDLE, _BUDGET, START_MOVED = (Rule(event=event) for event in Event)
-AFTER_AN_HOUR = Rule(event=Event.STARTED, waited_more_than=timedelta(hours=1))
-PREEMPTIONS = Rule(event=Event.EVICTED, reasons=frozenset({Code.PREEMPTED}))
+STARTED, EVICTED, ENDED, CAN_NEVER_RUN, IDLE, _BUDGET, START_MOVED = each_event()
+AFTER_AN_HOUR = RuleSettings(event="Started", waited_more_than_seconds=3600)
+PREEMPTIONS = RuleSettings(event="Evicted", reasons=(Code.PREEMPTED,))
 
 
 def over(outcome: str) -> DecisionRow:
     return replace(row(4, Verdict.RETIRED), payload={"outcome": outcome})
 
 
-FAILURES = Rule(event=Event.ENDED, outcomes=frozenset({"Failed", "TimedOut"}))
-CANCELLED = Rule(event=Event.ENDED, outcomes=frozenset({"Cancelled"}))
+FAILURES = RuleSettings(event="Ended", outcomes=("Failed", "TimedOut"))
+CANCELLED = RuleSettings(event="Ended", outcomes=("Cancelled",))
 ADMITTED = row(4, Verdict.ADMITTED)
 PREEMPTION = row(4, Verdict.EVICTED, reason=PREEMPTED)
 
@@ -126,7 +127,7 @@ def found(decision: DecisionRow, waiting: timedelta | None = timedelta(minutes=5
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_rule_selects(
-    name: str, rule: Rule, decision: DecisionRow, waiting: timedelta | None, event: Event | None
+    name: str, rule: RuleSettings, decision: DecisionRow, waiting: timedelta | None, event: Event | None
 ) -> None:
     assert selected(Selection(rules=(rule,)), found(decision, waiting)) is event
 

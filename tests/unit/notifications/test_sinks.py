@@ -15,6 +15,7 @@ import pytest
 import trustme
 
 from queuectl.core.decisions import Verdict
+from queuectl.core.model.reasons import Code
 from queuectl.notifications.delivery import MAX_PAUSE, Sink, SinkFailed
 from queuectl.notifications.messages import Message, about
 from queuectl.notifications.rules import Event
@@ -198,7 +199,7 @@ def test_a_selection_is_that_of_the_configuration(tmp_path: Path) -> None:
     )
     one, other = load(file, environ={}).notifications
     asked = selection(other)
-    assert asked.rules[0].outcomes == frozenset({"Failed"})
+    assert asked.rules[0].outcomes == ("Failed",)
     assert (asked.users, asked.page) == (frozenset({"ada"}), "https://q.example.com/")
     assert asked.labels is not None
     assert [asked.labels({"notify": who}) for who in ("me", "you")] == [True, False]
@@ -206,10 +207,8 @@ def test_a_selection_is_that_of_the_configuration(tmp_path: Path) -> None:
     assert (found.users, found.labels, found.page) == (frozenset(), None, None)
     assert [rule.event for rule in found.rules] == [Event.STARTED, Event.EVICTED, *[Event.START_MOVED] * 2]
     assert found.moved_more_than == timedelta(minutes=15)
-    wait = found.rules[0].waited_more_than
-    assert wait is not None
-    assert wait.total_seconds() == 3600
-    assert found.rules[1].reasons == {"Preempted"}
+    assert found.rules[0].waited_more_than_seconds == 3600
+    assert found.rules[1].reasons == (Code.PREEMPTED,)
     assert (found.namespaces, found.queues) == (frozenset({"team-a"}), frozenset({"main"}))
 
 

@@ -10,14 +10,15 @@ import pytest
 
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.notifications.delivery import Sink
-from queuectl.notifications.rules import Event, Rule, Selection
+from queuectl.notifications.rules import Selection
 from queuectl.notifications.starts import FORECASTS, StartWatch
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.outbox import ToldStart
 from queuectl.ports.reader import StartForecast
+from queuectl.settings.notifications import RuleSettings
 from tests.unit.notifications.books import NOW, Counts, Receiver
 
-MOVED = Selection((Rule(event=Event.START_MOVED, moved_more_than=timedelta(minutes=10)),))
+MOVED = Selection((RuleSettings(event="StartMoved", moved_more_than_seconds=600),))
 
 
 @dataclass
