@@ -13,6 +13,7 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.options import SELECTIONS
 from queuectl.cli.printing import Column
+from queuectl.kinds.json_paths import compiled
 
 if TYPE_CHECKING:
     from jsonpath import JSONPath
@@ -23,8 +24,6 @@ MISSING: Final = "<none>"
 """In a cell of custom columns, for a field that is not there."""
 NAME, JSONPATH, COLUMNS = SELECTIONS
 _PART: Final = re.compile(r"""\{((?:[^{}"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*)\}""")
-_NAME: Final = re.compile(r"(?:\\.|[^.\[\\])+")
-_BRACKET: Final = re.compile(r"""\[(?:[^\[\]"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\[[^\]]*\])*\]""")
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 
 
@@ -56,44 +55,12 @@ Template = tuple[str | Path | Range, ...]
 
 def path(text: str) -> Path:
     """A path of kubectl: `.a.b`, `a.b`, `$.a`, `@.a`, `.a[*].b`, `..a`, `.a\\.b`. Raises BadTemplate."""
-    import jsonpath
-
     text = text.strip()
     try:
-        query = jsonpath.compile(_standard(text.removeprefix("$").removeprefix("@")))
-    except (jsonpath.JSONPathError, BadTemplate) as problem:
+        query = compiled(text.removeprefix("$").removeprefix("@"))
+    except ValueError as problem:
         raise BadTemplate(f"{text!r} is not a path such as .reason.code: {problem}") from None
-    if not isinstance(query, jsonpath.JSONPath):
-        raise BadTemplate(f"{text!r} is more than one path")
     return Path(query, text.startswith("$"))
-
-
-def _standard(text: str) -> str:
-    """The path as RFC 9535 has it: a name with a backslash or other characters is in brackets."""
-    found = ["$"]
-    if text and text[0] not in ".[":
-        text = f".{text}"
-    at = 0
-    while at < len(text):
-        if bracket := _BRACKET.match(text, at):
-            found.append(bracket[0])
-            at = bracket.end()
-            continue
-        dots = ".." if text.startswith("..", at) else "." if text[at] == "." else ""
-        at += len(dots)
-        name = _NAME.match(text, at)
-        if name is None and dots == "." and text[at : at + 1] in ("", "["):
-            continue  # `.` is the whole, and `.[0]` is `[0]`
-        if name is None and dots == ".." and text[at : at + 1] == "[":
-            found.append("..")
-            continue
-        if name is None or not dots:
-            raise BadTemplate(f"nothing is expected at {text[at:]!r}")
-        plain = re.sub(r"\\(.)", r"\1", name[0])
-        step = "*" if plain == "*" else json.dumps(plain)
-        found.append(f"{'..' if dots == '..' else ''}[{step}]")
-        at = name.end()
-    return "".join(found)
 
 
 def template(text: str) -> Template:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 import orjson
 
 from queuectl.kinds.jobs import conditions
+from queuectl.kinds.json_paths import compiled
 from queuectl.sandbox.kubernetes.builtin import from_stored
 from queuectl.sandbox.kubernetes.resources import EVENTS, JOBS, PODS, ServedKind
 from queuectl.sandbox.kubernetes.selectors import at_path, shown
 from queuectl.sandbox.kubernetes.wire import Json
-
-_FILTER = re.compile(r"""\?\(@\.(?P<field>[\w.]+)\s*==\s*["'](?P<value>[^"']*)["']\)""")
-_STEP = re.compile(r"\.?(?P<name>[\w\-/]+|\*)|\[(?P<index>[^\]]+)\]")
 
 
 def age(stamp: object, now: datetime) -> str:
@@ -108,7 +104,7 @@ def _row(kind: ServedKind, obj: Json, now: datetime, include: str) -> Json:
 
 
 def _cell(obj: Json, column: Json, now: datetime) -> object:
-    values = json_path(obj, column["jsonPath"])
+    values = [found for found in compiled(column["jsonPath"]).findall(obj) if found is not None]
     if not values:
         return None
     if column["type"] == "date":
@@ -119,26 +115,3 @@ def _cell(obj: Json, column: Json, now: datetime) -> object:
 def _text(value: object) -> str:
     """Maps and lists as JSON, as the real server prints them."""
     return orjson.dumps(value).decode() if isinstance(value, dict | list) else shown(value)
-
-
-def json_path(obj: Json, path: str) -> list[Any]:
-    """The value of a printer column's path: names, indexes, slices, `*` and equality filters."""
-    found: list[Any] = [obj]
-    for step in _STEP.finditer(path.replace("\\.", "/dot/")):
-        name, index = step["name"], step["index"]
-        if name is not None and name != "*":
-            name = name.replace("/dot/", ".")
-            found = [value[name] for value in found if isinstance(value, dict) and name in value]
-        else:
-            lists = [value for value in found if isinstance(value, list)]
-            found = [item for value in lists for item in _indexed(value, index or "*")]
-    return [value for value in found if value is not None]
-
-
-def _indexed(values: list[Any], index: str) -> list[Any]:
-    if condition := _FILTER.match(index):
-        return [v for v in values if shown(at_path(v, condition["field"])) == condition["value"]]
-    low, colon, high = index.partition(":")
-    if index == "*" or colon:
-        return values[int(low) if low and index != "*" else None : int(high) if high else None]
-    return [values[int(low)]] if -len(values) <= int(low) < len(values) else []
