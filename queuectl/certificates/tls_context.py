@@ -12,10 +12,10 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from queuectl import files
 from queuectl.certificates.material import CertificateError, Material, check
@@ -36,7 +36,7 @@ class Serving:
 
     def __init__(
         self,
-        source: CertificateSource,
+        source: FromFiles | SelfMade,
         *,
         now: Callable[[], datetime],
         publish: Sequence[Publish] = (),
@@ -150,11 +150,6 @@ _FIELDS: Final = {
 """Names in the Secret, by field of Kept."""
 
 
-class CertificateSource(Protocol):
-    async def fetch(self) -> Material:
-        """The current material. Raises CertificateError; ClusterUnavailable."""
-
-
 class FromFiles:
     """Mounted files, read again at each check."""
 
@@ -179,31 +174,19 @@ def _read(path: Path) -> bytes:
         raise CertificateError(str(error)) from None
 
 
-class Vault(Protocol):
-    """Storage of a few small texts, shared by all replicas."""
-
-    async def read(self) -> tuple[Mapping[str, bytes], str]:
-        """The texts by name, and their version. Raises ClusterUnavailable."""
-
-    async def write(self, texts: Mapping[str, bytes], version: str) -> bool:
-        """Replace the texts of `version`; False: another replica did so first. Raises ClusterUnavailable."""
-
-
 class SelfMade:
     """Made if missing and renewed when due, by the first replica that checks."""
 
     def __init__(
         self,
-        vault: Vault,
+        vault: SecretVault,
         *,
-        where: str,
         server_names: Sequence[str],
         now: Callable[[], datetime],
         lifetimes: Lifetimes | None = None,
     ) -> None:
-        """`where`: the name of the vault in messages."""
         self._vault = vault
-        self._where = where
+        self._where = vault.where
         self._server_names = tuple(server_names)
         self._now = now
         self._lifetimes = lifetimes
@@ -255,12 +238,14 @@ async def serving_tls(
             renewing.cancel()
 
 
-def _source(settings: TlsSettings, session: Session | None, now: Callable[[], datetime]) -> CertificateSource:
+def _source(
+    settings: TlsSettings, session: Session | None, now: Callable[[], datetime]
+) -> FromFiles | SelfMade:
     if settings.cert_file is not None and settings.key_file is not None:
         return FromFiles(settings.cert_file, settings.key_file, settings.ca_file)
     assert settings.secret is not None
     vault = SecretVault(_needed(session), *_split(settings.secret))
-    return SelfMade(vault, where=vault.where, server_names=settings.names, now=now)
+    return SelfMade(vault, server_names=settings.names, now=now)
 
 
 def _needed(session: Session | None) -> Session:

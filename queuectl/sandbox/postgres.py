@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 USER: Final = "queuectl"
 DATABASE: Final = "queuectl"
 _LOG_LIMIT: Final = 4 << 20
+_DEADLINE: Final = 60.0
+"""Seconds, for making the data folder and for starting or stopping each."""
 _POLL: Final = 0.02
 """Seconds between two checks of a condition that sends no notification."""
 
@@ -53,13 +55,10 @@ class EmbeddedPostgres:
         *,
         binaries: Path | str | None = None,
         settings: Mapping[str, str] | None = None,
-        deadline: float = 60.0,
     ) -> None:
         self.folder = Path(folder).absolute()
         self._binaries = Path(binaries) if binaries is not None else None
         self._settings = dict(settings or {})
-        self._deadline = deadline
-        """Deadline in seconds, for making the data folder and for starting or stopping each."""
         self._stack = contextlib.AsyncExitStack()
         self._server: ChildProcess | None = None
         self._sockets = self.folder
@@ -119,10 +118,10 @@ class EmbeddedPostgres:
         command = [programs / "initdb", *options, "--data-checksums", "--no-sync"]
         child = await self._spawn(command, account, signal.SIGKILL)
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(_DEADLINE):
                 status = await child.wait()
         except TimeoutError:
-            raise PostgresFailed(f"initdb of {data} took over {self._deadline:g} s") from None
+            raise PostgresFailed(f"initdb of {data} took over {_DEADLINE:g} s") from None
         finally:
             await child.stop(0)
         if status != 0:
@@ -131,7 +130,7 @@ class EmbeddedPostgres:
 
     @contextlib.asynccontextmanager
     async def _serving(self, programs: Path, data: Path, account: SystemUser | None) -> AsyncIterator[None]:
-        environment = await _clear_predecessor(data, self._deadline)
+        environment = await _clear_predecessor(data)
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": '"' + str(self._sockets).replace('"', '""') + '"',
@@ -151,13 +150,13 @@ class EmbeddedPostgres:
             yield
         finally:
             self._server = None
-            await server.stop(self._deadline, with_signal=signal.SIGINT)
+            await server.stop(_DEADLINE, with_signal=signal.SIGINT)
 
     async def _ready(self) -> None:
         """Wait until it answers; create the database if it does not exist."""
         exists = "SELECT 1 FROM pg_database WHERE datname = $1"
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(_DEADLINE):
                 connection = await self._first_connection()
                 try:
                     if not await connection.fetchval(exists, DATABASE):
@@ -167,7 +166,7 @@ class EmbeddedPostgres:
         except TimeoutError:
             tail = self._running().tail()
             raise PostgresFailed(
-                f"Postgres in {self.folder} did not answer in {self._deadline:g} s:\n{tail}"
+                f"Postgres in {self.folder} did not answer in {_DEADLINE:g} s:\n{tail}"
             ) from None
 
     async def _first_connection(self) -> asyncpg.Connection:
@@ -215,7 +214,7 @@ async def _check_version(programs: Path, data: Path) -> None:
         )
 
 
-async def _clear_predecessor(data: Path, deadline: float) -> dict[str, str]:
+async def _clear_predecessor(data: Path) -> dict[str, str]:
     """Handle the postmaster.pid of an earlier run; returns environment for the new server.
 
     A server that outlived its parent is stopped. If the process id belongs to another process now, the new
@@ -233,7 +232,7 @@ async def _clear_predecessor(data: Path, deadline: float) -> dict[str, str]:
     log.warning("stopping the Postgres (process %d) that an earlier run left in %s", pid, data)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGINT)
-    end = asyncio.get_running_loop().time() + deadline
+    end = asyncio.get_running_loop().time() + _DEADLINE
     while _serves(pid, data):
         if asyncio.get_running_loop().time() > end:
             raise PostgresFailed(f"Postgres (process {pid}) of an earlier run still runs in {data}")

@@ -17,6 +17,7 @@ import orjson
 from queuectl.core.model.policy import LabelSelector, Requirement
 from queuectl.core.model.selectors import selects
 from queuectl.sandbox.kubernetes.identities import UserInfo
+from queuectl.sandbox.kubernetes.patches import merge
 from queuectl.sandbox.kubernetes.policy_expressions import (
     ExpressionError,
     as_map,
@@ -173,7 +174,7 @@ class AdmissionPolicy:
         values = evaluation.values(params)
         if evaluation.meet(self._conditions, values):
             for mutation in self._mutations:
-                _merge(request.new or {}, evaluate(mutation, values))
+                merge(request.new, evaluate(mutation, values), strategic=True)
 
     def denial(self, request: _Evaluation, params: Json | None) -> tuple[str, str] | None:
         """The reason and the message of the first validation that fails. Raises ExpressionError."""
@@ -327,14 +328,3 @@ def _selector(selector: Json | None) -> LabelSelector:
             for expression in selector.get("matchExpressions") or ()
         ),
     )
-
-
-def _merge(obj: Json, changes: Json) -> None:
-    for key, value in changes.items():
-        if isinstance(value, dict) and isinstance(obj.get(key), dict):
-            _merge(obj[key], value)
-        elif key == "schedulingGates":
-            others = [gate for gate in obj.get(key) or () if gate not in value]
-            obj[key] = [*others, *value]  # a list with the key `name`
-        else:
-            obj[key] = value

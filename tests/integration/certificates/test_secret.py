@@ -52,7 +52,7 @@ both = pytest.mark.parametrize("cluster", ["in_process", "real"], indirect=True)
 
 def replica(site: Site, clock: Clock, name: str = "localhost") -> Serving:
     vault = SecretVault(site.session, SYSTEM, "tls")
-    source = SelfMade(vault, where=vault.where, server_names=[name], now=clock, lifetimes=Lifetimes())
+    source = SelfMade(vault, server_names=[name], now=clock, lifetimes=Lifetimes())
     return Serving(source, now=clock, publish=[BundleConfigMap(site.session, SYSTEM, "queuectl-ca").publish])
 
 
@@ -134,7 +134,7 @@ async def test_the_webhook_configuration_gets_old_and_new_authority_while_they_o
         await site.create(CONFIGURATIONS, body)
         clock = Clock()
         vault = SecretVault(site.session, SYSTEM, "tls")
-        source = SelfMade(vault, where=vault.where, server_names=["localhost"], now=clock)
+        source = SelfMade(vault, server_names=["localhost"], now=clock)
         publish = WebhookConfiguration(site.session, "queuectl").publish
         one = Serving(source, now=clock, publish=[publish])
 
