@@ -51,7 +51,6 @@ _TIMEOUT = click.option(
 
 @command("hold")
 @chosen
-@completion.NAMESPACE
 @writing.YES
 @REASON
 @_WAIT
@@ -60,7 +59,6 @@ _TIMEOUT = click.option(
 def hold(
     options: Options,
     choice: ChosenWorkloads,
-    namespace: str | None,
     yes: bool,
     reason: str | None,
     wait: bool,
@@ -70,26 +68,20 @@ def hold(
 
     `release` lets them queue again.
     """
-    _change(options, choice, namespace, "hold", yes=yes, reason=reason, wait=timeout if wait else None)
+    _change(options, choice, "hold", yes=yes, reason=reason, wait=timeout if wait else None)
 
 
 @command("release")
 @chosen
-@completion.NAMESPACE
 @REASON
 @_WAIT
 @_TIMEOUT
 @with_options
 def release(
-    options: Options,
-    choice: ChosenWorkloads,
-    namespace: str | None,
-    reason: str | None,
-    wait: bool,
-    timeout: float,
+    options: Options, choice: ChosenWorkloads, reason: str | None, wait: bool, timeout: float
 ) -> None:
     """Let workloads that are on hold queue again."""
-    _change(options, choice, namespace, "release", reason=reason, wait=timeout if wait else None)
+    _change(options, choice, "release", reason=reason, wait=timeout if wait else None)
 
 
 @command("force-release")
@@ -170,7 +162,6 @@ def resume(
 def _change(
     options: Options,
     choice: ChosenWorkloads,
-    given: str | None,
     verb: Verb,
     *,
     to: str | None = None,
@@ -182,7 +173,7 @@ def _change(
     from queuectl.changes import edit as changing
     from queuectl.changes.verbs import change_workload
 
-    aims, refused = targets(options, choice, given)
+    aims, refused = targets(options, choice)
     if wait is not None and (len(aims) != 1 or choice.dry_run):
         raise click.UsageError("--wait is for one workload, and for a change that is written")
     held = verb == "hold"
@@ -328,34 +319,25 @@ async def _until(look: Callable[[], Awaitable[str | None]], told: Callable[[str]
     help="The LocalQueue of their namespace in which they are to wait.",
     shell_complete=completion.local_queues,
 )
-@completion.NAMESPACE
 @REASON
 @with_options
-def move(
-    options: Options, choice: ChosenWorkloads, queue: str, namespace: str | None, reason: str | None
-) -> None:
+def move(options: Options, choice: ChosenWorkloads, queue: str, reason: str | None) -> None:
     """Move workloads that wait to another LocalQueue of their namespace.
 
     Priority and creation time stay, and these order them there. One that runs stays where it is charged:
     `hold` it first.
     """
-    _change(options, choice, namespace, "move", to=queue, reason=reason)
+    _change(options, choice, "move", to=queue, reason=reason)
 
 
 @command("priority")
 @chosen
 @click.option("--class", "name", metavar="NAME", help="The WorkloadPriorityClass that they are to have.")
 @click.option("--unset", is_flag=True, help="Remove the class: that of the pods counts, if they have one.")
-@completion.NAMESPACE
 @REASON
 @with_options
 def priority(
-    options: Options,
-    choice: ChosenWorkloads,
-    name: str | None,
-    unset: bool,
-    namespace: str | None,
-    reason: str | None,
+    options: Options, choice: ChosenWorkloads, name: str | None, unset: bool, reason: str | None
 ) -> None:
     """Change the priority class of workloads that wait or run.
 
@@ -364,7 +346,7 @@ def priority(
     """
     if (name is None) == (not unset):
         raise click.UsageError("give either --class NAME or --unset")
-    _change(options, choice, namespace, "priority", to=name, reason=reason)
+    _change(options, choice, "priority", to=name, reason=reason)
 
 
 def targeted(options: Options, workload: str, given: str | None) -> WorkloadTarget:

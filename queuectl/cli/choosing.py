@@ -28,6 +28,7 @@ class ChosenWorkloads(NamedTuple):
     mine: bool
     all: bool
     dry_run: bool
+    namespace: str | None
 
     @property
     def selects(self) -> bool:
@@ -46,12 +47,13 @@ def chosen(command: Callable[..., Any]) -> Callable[..., Any]:
         mine: bool,
         every: bool,
         dry_run: bool,
+        namespace: str | None,
         **others: Any,
     ) -> Any:
         of_arrays = arrays.selector(words)
         if of_arrays is not None and not (selector or of_queue or mine or every):
             words, selector = (), of_arrays
-        choice = ChosenWorkloads(words, selector, of_queue, mine, every, dry_run)
+        choice = ChosenWorkloads(words, selector, of_queue, mine, every, dry_run, namespace)
         return command(*arguments, choice=choice, **others)
 
     for option in reversed(_OPTIONS):
@@ -71,19 +73,18 @@ _OPTIONS: Final = (
     click.option("--mine", is_flag=True, help="All in the namespace that you submitted."),
     click.option("--all", "every", is_flag=True, help="All in the namespace."),
     click.option("--dry-run", is_flag=True, help="Let the API server check each change; nothing is written."),
+    completion.NAMESPACE,
 )
 
 
-def targets(
-    options: Options, choice: ChosenWorkloads, given: str | None
-) -> tuple[list[WorkloadTarget], list[Failure]]:
+def targets(options: Options, choice: ChosenWorkloads) -> tuple[list[WorkloadTarget], list[Failure]]:
     """Return the chosen workloads, and why those of a selection that cannot be changed cannot.
 
     Raises Failure, for one that is named, and NotGood if a selection has none.
     """
     from queuectl.changes import edit as changing
 
-    namespace = contexts.namespace(options, given)
+    namespace = contexts.namespace(options, choice.namespace)
     for flag, value in (("-l", choice.selector), ("--queue", choice.queue)):
         if value is not None and not value.strip():  # such as a shell's variable that is not set
             raise click.UsageError(f"{flag} is empty: leave it out to choose more workloads")

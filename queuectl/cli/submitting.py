@@ -211,15 +211,14 @@ def _follow(reader: Reader, made: Document, options: Options) -> None:
 
 @command("cancel")
 @chosen
-@completion.NAMESPACE
 @writing.YES
 @with_options
-def cancel(options: Options, choice: ChosenWorkloads, namespace: str | None, yes: bool) -> None:
+def cancel(options: Options, choice: ChosenWorkloads, yes: bool) -> None:
     """Delete workloads that are pending or run, and their pods. It asks before it ends what runs."""
     from queuectl.changes import edit as changing
     from queuectl.changes.verbs import change_workload
 
-    aims, refused = targets(options, choice, namespace)
+    aims, refused = targets(options, choice)
     sure = confirm_all(aims, choice, done="deleted", yes=yes)
 
     async def work(session: Session, target: WorkloadTarget) -> None:
