@@ -19,7 +19,6 @@ from queuectl.kube.session import MERGE_PATCH, Session, api_path
 from queuectl.sandbox.kubernetes.store import ObjectStore
 from queuectl.sandbox.kubernetes.wire import StatusCause, StatusError
 from queuectl.sandbox.players.api import Clock, Object, stamp
-from queuectl.sandbox.players.garbage import Owners
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS, JobController
 from queuectl.sandbox.players.kubelet import Kubelet, Nodes
@@ -65,7 +64,6 @@ async def operate(api: Session, clock: Clock, kinds: Sequence[str]) -> None:
         players.append(RayClusters(api, made["RayCluster"], pods, clock))
         players.append(RayJobs(api, made["RayJob"], made["RayCluster"], jobs, clock))
         players.append(RayServices(api, made["RayService"], made["RayCluster"], clock))
-    players.append(Owners(api, pods, {"Job": jobs, **made}, clock))
     stores = [nodes, pods, jobs, *made.values()]
     async with asyncio.TaskGroup() as tasks:
         for store in stores:
