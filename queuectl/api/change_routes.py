@@ -13,7 +13,7 @@ from queuectl.api import requests
 from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Endpoint, Question, always
 from queuectl.api.schemas import Committed, Document
-from queuectl.api.view import AnswerSource, committed
+from queuectl.api.view import AnswerSource, committed, shallow
 from queuectl.kinds.json_fields import MAX_COUNT
 from queuectl.ports.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
 
@@ -172,21 +172,13 @@ class ChangeRoutes:
         _audit(
             question, wanted, f"{made.field}: {made.before} -> {made.after}" if made.written else "as it was"
         )
-        return Changed.of(
-            kind=made.kind,
-            namespace=wanted.namespace or None,
-            name=wanted.name,
-            field=made.field,
-            before=made.before,
-            after=made.after,
-            written=made.written and not wanted.dry_run,
-            meaning=made.meaning,
-            loss=made.loss,
-            reason=made.reason,
-            dry_run=wanted.dry_run,
-            fields=made.fields,
-            **committed(self._source.sight()),
-        )
+        own = {
+            "namespace": wanted.namespace or None,
+            "name": wanted.name,
+            "written": made.written and not wanted.dry_run,
+            "dry_run": wanted.dry_run,
+        }
+        return Changed.of(**shallow(made) | own | committed(self._source.sight()))
 
 
 def _audit(question: Question, wanted: Wanted, outcome: str) -> None:

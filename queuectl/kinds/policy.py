@@ -295,12 +295,7 @@ def _preemption(model: objects.PreemptionSpec) -> Preemption:
         borrow_within_cohort=BorrowWithinCohort(borrowing.max_priority_threshold)
         if borrowing is not None and borrowing.policy != "Never"
         else None,
-        min_run_time=MinRunTime(
-            in_cluster_queue=protected.in_cluster_queue,
-            in_cohort_reclamation=protected.in_cohort_reclamation,
-            in_cohort_fair_sharing=protected.in_cohort_fair_sharing,
-            in_cohort_reclaim_while_borrowing=protected.in_cohort_reclaim_while_borrowing,
-        ),
+        min_run_time=MinRunTime(**dict(protected)),
     )
 
 

@@ -27,7 +27,6 @@ from queuectl.core.model.workload import (
 )
 from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLUSTER, Columns
-from queuectl.ledger.attributions import StoredAttribution, attribution_of
 from queuectl.ledger.codec import (
     Parsed,
     labels_from_json,
@@ -37,7 +36,7 @@ from queuectl.ledger.codec import (
     reason_from_json,
     reason_or_none,
 )
-from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.shared_rows import Shapes, StoredAttribution, attribution_of
 from queuectl.ports.reader import DecisionRow, EffectRow
 
 _ATTEMPT: Final = (*("number", "state", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),)

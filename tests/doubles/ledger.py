@@ -39,7 +39,6 @@ from queuectl.core.model.workload import (
     WorkloadOutcome,
     usage_accounts,
 )
-from queuectl.ledger.attributions import StoredAttribution, attribution_of
 from queuectl.ledger.codec import (
     options_from_json,
     past_from_json,
@@ -49,7 +48,7 @@ from queuectl.ledger.codec import (
     reason_to_json,
 )
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
-from queuectl.ledger.shapes import shape_from_json, shape_of
+from queuectl.ledger.shared_rows import StoredAttribution, attribution_of, shape_from_json, shape_of
 from queuectl.ledger.write.plan_rows import (
     AttemptChange,
     Beside,

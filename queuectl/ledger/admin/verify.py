@@ -17,18 +17,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import AttemptState, ConfigKey, Verb
 from queuectl.ledger import tables as t
-from queuectl.ledger.admin.budget_check import compare_budgets
 from queuectl.ledger.admin.partitions import used_defaults
 from queuectl.ledger.admin.schema import check_schema
 from queuectl.ledger.admin.statements import compare_statements
-from queuectl.ledger.admin.usage_check import compare_usage
+from queuectl.ledger.admin.sums_check import compare_budgets, compare_usage
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.history import checkpoint
 from queuectl.ledger.history.replay import Expected, Holding, LedgerFinding, Line, Replay, lines_of
 from queuectl.ledger.history.usage_hours import rolled
 from queuectl.ledger.pool import UPKEEP, connection_pool, ledger_call, reading, stream
 from queuectl.ledger.read.queries import clusters
-from queuectl.ledger.shapes import id_of
+from queuectl.ledger.shared_rows import id_of
 
 _FIRST_HOURS: Final = timedelta(hours=25)
 _CHUNK: Final = 1000

@@ -16,7 +16,7 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.codec import Parsed
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
-from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.shared_rows import Shapes
 from queuectl.ports.reader import MOST_LIVES, PastLife, PastLives, PastRun
 
 _HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)

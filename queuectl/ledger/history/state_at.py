@@ -47,7 +47,7 @@ from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import LONG_READ, ledger_call, reading, stream
 from queuectl.ledger.published_facts import capacity_from_json, nodes_now
 from queuectl.ledger.rows import booked_on, stored_workload, workloads_with_attempts
-from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.shared_rows import Shapes
 from queuectl.ports.history import WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import PastLives, PastRevision, TooMuchHistory

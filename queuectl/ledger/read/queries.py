@@ -30,7 +30,7 @@ from queuectl.ledger.rows import (
     workload_columns,
     workloads_with_attempts,
 )
-from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.shared_rows import Shapes
 from queuectl.ports.history import LIFE
 from queuectl.ports.ledger import LedgerUnavailable
 from queuectl.ports.periods import Piece

@@ -41,7 +41,6 @@ from queuectl.core.model.workload import (
     WorkloadId,
     WorkloadOutcome,
 )
-from queuectl.ledger.attributions import StoredAttribution, stored_attribution
 from queuectl.ledger.codec import (
     Json,
     clean,
@@ -52,7 +51,7 @@ from queuectl.ledger.codec import (
     pod_sets_to_json,
     reason_to_json,
 )
-from queuectl.ledger.shapes import shape_of
+from queuectl.ledger.shared_rows import StoredAttribution, shape_of, stored_attribution
 from queuectl.ports.ledger import PlanFailed
 
 RULES_VERSION: Final = 1

@@ -15,9 +15,8 @@ from queuectl.core.model.budgets import BudgetEntry
 from queuectl.core.model.workload import AttemptState, EffectKey, ForReaders, PastAttempts
 from queuectl.ledger import published_facts as for_readers
 from queuectl.ledger.arrays import Columns
-from queuectl.ledger.attributions import StoredAttribution
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
-from queuectl.ledger.shapes import shape_of
+from queuectl.ledger.shared_rows import StoredAttribution, shape_of
 from queuectl.ledger.write import statements as s
 from queuectl.ledger.write.plan_rows import (
     RULES_VERSION,

@@ -16,7 +16,7 @@ from queuectl.core.features.budgets.balances import Balances
 from queuectl.core.model.budgets import Period
 from queuectl.core.model.policy import SchedulingConfiguration
 from queuectl.core.model.workload import LedgerSnapshot
-from queuectl.ledger.admin.budget_check import compare_budgets
+from queuectl.ledger.admin.sums_check import compare_budgets
 from queuectl.ledger.admin.verify import Verifier, verify
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import create_pool

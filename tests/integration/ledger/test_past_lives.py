@@ -15,7 +15,7 @@ from queuectl.ledger.history import past_lives
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.rows import stored_workload
-from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.shared_rows import Shapes
 from queuectl.ports.reader import PastLives
 from tests.integration.ledger.edits import World
 from tests.integration.ledger.plans import configure, enqueue, retire

@@ -55,7 +55,7 @@ from queuectl.core.model.workload import (
 from queuectl.ledger import published_facts
 from queuectl.ledger.pool import reading
 from queuectl.ledger.read.queries import LedgerReadings
-from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.shared_rows import Shapes
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, PlanFailed
 from queuectl.ports.reader import EffectRow, Readings

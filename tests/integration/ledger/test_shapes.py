@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queuectl.core.model.policy import Requirement, Toleration
 from queuectl.core.model.resources import Container, PodResources, Role
 from queuectl.core.model.workload import PodSet
-from queuectl.ledger.shapes import id_of, shape_from_json, shape_of
+from queuectl.ledger.shared_rows import id_of, shape_from_json, shape_of
 from tests.integration.ledger.plans import workload
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)

@@ -21,7 +21,7 @@ from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.workloads import observe
 from queuectl.ledger.codec import dump, reason_to_json
-from queuectl.ledger.shapes import shape_of
+from queuectl.ledger.shared_rows import shape_of
 from queuectl.ledger.write.plan_rows import Fold
 from tests.builders import GPU, World, flavor, group, local_queue, policy, queue
 from tests.job_kinds import JOB_KINDS

@@ -55,8 +55,7 @@ from queuectl.core.model.workload import (
     WorkloadId,
 )
 from queuectl.core.queues.backoff import TO_REQUEUE
-from queuectl.core.subject_waiters import Waiter
-from queuectl.core.subjects import Place, SubjectRules, subject_of
+from queuectl.core.subjects import Place, SubjectRules, Waiter, subject_of
 
 _TRIES: Final = 24
 """Periods that are looked at for the time at which a workload may have enough."""

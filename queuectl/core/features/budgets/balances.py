@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -236,23 +236,7 @@ def settle(
         )
         yield entry
         if refunded := (used + earlier.get(period, 0)) * refund // 100:
-            yield _refund(entry, refunded)
-
-
-def _refund(entry: BudgetEntry, amount: int) -> BudgetEntry:
-    return BudgetEntry(
-        kind=EntryKind.REFUND,
-        budget=entry.budget,
-        subject=entry.subject,
-        resource=entry.resource,
-        period=entry.period,
-        workload=entry.workload,
-        attempt=entry.attempt,
-        at=entry.at,
-        rate=entry.rate,
-        until=entry.until,
-        used=-amount,
-    )
+            yield replace(entry, kind=EntryKind.REFUND, reserved=0, used=-refunded)
 
 
 def held(assignment: Assignment, resource: str) -> int:

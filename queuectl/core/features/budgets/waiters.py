@@ -11,8 +11,7 @@ from queuectl.core.model.budgets import Period
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.workload import Assignment, WorkloadId
 from queuectl.core.queues.backoff import Timers
-from queuectl.core.subject_waiters import SubjectWaiters, Waiter
-from queuectl.core.subjects import Place
+from queuectl.core.subjects import Place, SubjectWaiters, Waiter
 
 Needs = list[tuple[Period | None, int]]
 """By period, what an admission reserves, in base units times microseconds; None: a time in no period."""

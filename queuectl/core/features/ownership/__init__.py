@@ -9,8 +9,7 @@ from queuectl.core.decisions import ChildToCheck, PodOwnerToRead
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry, Stray
 from queuectl.core.feature import Feature, Kernel, PodReader
-from queuectl.core.features.ownership.children import Children, OwnedChild
-from queuectl.core.features.ownership.pod_owners import PodOwners
+from queuectl.core.features.ownership.children import Children, OwnedChild, PodOwners
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model.events import (
     Event,

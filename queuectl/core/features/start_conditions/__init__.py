@@ -12,8 +12,7 @@ from queuectl.core.decisions import Decision, Retire
 from queuectl.core.directory import AffectedObjects
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature, Kernel
-from queuectl.core.features.start_conditions.arrays import RunningArrays
-from queuectl.core.features.start_conditions.dependencies import Dependencies
+from queuectl.core.features.start_conditions.dependencies import Dependencies, RunningArrays
 from queuectl.core.model.events import Event, OutcomesRead, WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.start_conditions import NamedWorkload

@@ -39,8 +39,7 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.subject_waiters import Waiter
-from queuectl.core.subjects import Place, subject_of
+from queuectl.core.subjects import Place, Waiter, subject_of
 
 KIND = "UsageLimit"
 MOST_NOMINATED = 16

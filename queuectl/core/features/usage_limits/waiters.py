@@ -9,8 +9,7 @@ from typing import NamedTuple
 from queuectl.core.entries import Entry, Shape
 from queuectl.core.model.usage_limits import Dimension
 from queuectl.core.model.workload import WorkloadId
-from queuectl.core.subject_waiters import SubjectWaiters, Waiter
-from queuectl.core.subjects import Place
+from queuectl.core.subjects import Place, SubjectWaiters, Waiter
 
 Want = tuple[Dimension, int]
 """What a workload lacks: it is queued again when so much is left."""

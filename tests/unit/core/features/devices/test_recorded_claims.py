@@ -12,7 +12,7 @@ from queuectl.core.model.devices import DeviceRequest, PodClaim, ResourceClaim, 
 from queuectl.core.model.events import ContextGone, ContextObserved
 from queuectl.core.model.workload import PodSet
 from queuectl.kinds.context import CONTEXT_KINDS
-from queuectl.ledger.shapes import shape_of
+from queuectl.ledger.shared_rows import shape_of
 from queuectl.scenarios.rebuilt_engine import claiming, requested
 from tests.builders import GPU, World, pending_row, pod_set, workload
 from tests.unit.core.features.devices.test_device_claims import ONE_GPU, OWN, PATH, SHARED, asks, held, world

@@ -1,4 +1,4 @@
-"""What pending workloads request: their podsets as JSON, stored once for all workloads that are alike."""
+"""What is stored once for all that are alike: what workloads request, and what holds are booked on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pydantic import TypeAdapter
 from sqlalchemy import ARRAY, Text, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model.workload import PodSet
+from queuectl.core.model.policy import AccountSource
+from queuectl.core.model.workload import AccountValue, Attribution, PodSet
 from queuectl.ledger import tables as t
-from queuectl.ledger.codec import cleaned, dump
+from queuectl.ledger.codec import Json, clean, clean_or_none, cleaned, dump
 
 PodSets = tuple[PodSet, ...]
 
 _POD_SETS: Final = TypeAdapter(PodSets)
 _KEPT: Final = 10_000
-"""Shapes that a process keeps in memory."""
+"""Shapes, and attributions, that a process keeps in memory."""
 
 
 class Shape(NamedTuple):
@@ -68,3 +69,42 @@ class Shapes:
     def get(self, id: str) -> PodSets:
         """Empty for a shape that is not stored: an older version has queued the workload."""
         return self._known.get(id, ())
+
+
+class StoredAttribution(NamedTuple):
+    """A row of table attribution."""
+
+    id: str
+    """The first 128 bits of the SHA-256 of the other columns as JSON, in hexadecimal."""
+    namespace: str
+    queue: str
+    submitter: str | None
+    user_name: str | None
+    priority_class: str | None
+    account: Json
+    """By account key: the value, and the object that it was read from. Keys without a value are left out."""
+
+
+def attribution_of(one: StoredAttribution) -> Attribution:
+    """Return what is stored as `one`. Account keys without a value are left out."""
+    return Attribution(
+        namespace=one.namespace,
+        queue=one.queue,
+        submitter=one.submitter,
+        user=one.user_name,
+        priority_class=one.priority_class,
+        account=tuple(
+            AccountValue(key, found["value"], AccountSource(found["source"]))
+            for key, found in sorted(one.account.items())
+        ),
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def stored_attribution(one: Attribution) -> StoredAttribution:
+    account = {key: {"value": value, "source": source} for key, value, source in one.account if value}
+    columns = (
+        *(clean(one.namespace), clean(one.queue), clean_or_none(one.submitter), clean_or_none(one.user)),
+        *(clean_or_none(one.priority_class), cleaned(account)),
+    )
+    return StoredAttribution(sha256(dump(columns).encode()).hexdigest()[:32], *columns)
