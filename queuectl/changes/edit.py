@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from queuectl.core.model.workload import ForcedRelease, WorkloadId
@@ -129,16 +129,7 @@ def workload(kinds: KindRegistry, kind: str, namespace: str, name: str) -> Workl
             f"`kubectl delete {pods}` cancels it"
         )
     found = _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
-    return WorkloadTarget(
-        found.kind,
-        found.namespace,
-        found.name,
-        found.resource,
-        found.collection,
-        found.path,
-        row=row,
-        kinds=kinds,
-    )
+    return WorkloadTarget(*astuple(found), row=row, kinds=kinds)
 
 
 def queue(kind: str, namespace: str, name: str) -> EditTarget:
