@@ -108,11 +108,13 @@ AIMED: Final = (
         Step(2.0, "quota", ("team-a", 1)),
         _submit(6.0, "team-a", "w0", pods=2),
     ),
-    # Trainer takes no start in one write. A TrainJob is stopped, one is started late, and one not at all.
+    # Trainer takes no start in one write. Two workloads are stopped, one is started late, and one never.
     _aimed(
         0,
         _submit(1.0, "team-a", "w0", "TrainJob", pods=2),
         _when("running", "hold", "team-a", "w0"),
+        _submit(1.0, "team-b", "w3", "JobSet", pods=2),
+        _when("running", "hold", "team-b", "w3"),
         _requests(18.0, "conflict", 2.0),
         _submit(18.1, "team-b", "w1", "TrainJob"),
         _requests(25.0, "denied", 12.0),
