@@ -1,6 +1,6 @@
 """Malformed input, schedules of the simulated system and crashes at its writes, as one table.
 
-`python -m tests.instruments [--seconds 660] [--schedules 10000] [--every 1]`
+`python -m tests.instruments [--seconds 60] [--schedules 10000] [--every 1]`
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ON_POSTGRES: Final = 50
 def main() -> int:
     """Returns the exit status: 1 if there is any violation."""
     parser = argparse.ArgumentParser("python -m tests.instruments", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=660.0, help="of malformed input, default 660")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of CPU for each target of tests.fuzz")
     parser.add_argument("--schedules", type=int, default=10_000, help="default 10000")
     parser.add_argument("--seed", type=int, default=1, help="of the first, default 1")
     parser.add_argument("--every", type=int, default=1, help="crash at each write, or each EVERYth")

@@ -106,32 +106,6 @@ async def test_jobs_are_measured_beside_bare_watchers_with_and_without_policies(
     assert requests["jobs"]["queuectl"] >= 1
 
 
-@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
-async def test_a_pod_that_queues_is_written_once_to_start_and_twice_to_stop(tmp_path: Path) -> None:
-    code, out = await _bench("--only", "pods", "--json", str(tmp_path / "found.json"))
-    assert code == 0, out
-    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
-    writes = [set(row["writes a pod"].split(", ")) for row in report["details"][0]["rows"]]
-    assert writes == [
-        {"1 POST pods"},
-        {"1 PATCH pods"},
-        {"1 PATCH pods/status", "1 DELETE pods"},
-        {"1 PATCH pods"},
-    ]
-
-
-@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
-async def test_answers_are_measured_beside_a_controller_that_nothing_reads(tmp_path: Path) -> None:
-    code, out = await _bench("--only", "answers", "--json", str(tmp_path / "found.json"))
-    assert code == 0, out
-    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
-    *waits, starts = _figures(report)
-    assert [figure["goal"]["limit"] for figure in waits if figure["goal"]] == [250, 50, 300]
-    assert starts["bound"] == "without readers"
-    found = {row["what"]: row["found"] for row in report["details"][0]["rows"]}
-    assert found["an explanation with counterfactuals: answers"] > 0
-
-
 async def test_an_unknown_benchmark_is_refused_by_name() -> None:
     code, out = await _bench("--only", "engines")
     assert code == 2

@@ -264,7 +264,7 @@ async def plant(folder: Path, kind: str, *, gpus: int = 4) -> AsyncIterator[tupl
         ).write(folder)
         await schema.migrate(postgres.url)
         api = await stack.enter_async_context(site.client())
-        await _install(site, api)
+        await furnish(site, api)
         world = World(site, api, NAMESPACE)
         await world.policy(cluster_queue(NAMESPACE, gpus))
         await world.policy(local_queue(NAMESPACE, "main", NAMESPACE))
@@ -284,7 +284,8 @@ def _plane(folder: Path, kind: str) -> SmallApi | ControlPlane:
     return ControlPlane(folder / "plane", assets, fsync=False)
 
 
-async def _install(site: Plant, api: Client) -> None:
+async def furnish(site: Plant, api: Client) -> None:
+    """Install queuectl, with a node, a flavor and the rights of a tenant."""
     installer = Installer(api)
     await installer.apply(read_kustomization(shipped("manifests")))
     mutating = await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy")

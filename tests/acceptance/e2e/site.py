@@ -30,13 +30,17 @@ PATIENCE = 90.0
 
 
 async def eventually(
-    what: str, look: Callable[[], Awaitable[object]], patience: float = PATIENCE, pause: float = 0.1
+    what: str, look: Callable[[], Awaitable[object]], patience: float = PATIENCE, pause: float = 0.05
 ) -> Any:
-    """Call `look` until its result is true; returns the result. Fails with `what`."""
+    """Call `look` until its result is true; returns the result. Fails with `what`.
+
+    `pause`: seconds after the first call. It grows, because each call is work for a server, or a process.
+    """
     try:
         async with asyncio.timeout(patience):
             while not (found := await look()):
                 await asyncio.sleep(pause)
+                pause = max(pause, min(1.3 * pause, 0.5))
             return found
     except TimeoutError:
         raise AssertionError(f"not within {patience:g} s: {what}") from None

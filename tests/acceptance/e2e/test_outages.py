@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.processes import ChildProcess
+from tests.acceptance.e2e.conftest import NO_ASSETS
 from tests.acceptance.e2e.plant import LEASE, NAMESPACE, Plant, plant
 from tests.acceptance.e2e.site import GPU, Json, eventually, job, pod_template
 from tests.acceptance.e2e.world import World
@@ -32,61 +31,25 @@ LET_GO = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _with_the_real_tier() -> None:
-    """These take minutes, on the small API too: they run where the real tier runs."""
-    if find_assets() is None:
-        pytest.skip("KUBEBUILDER_ASSETS is not set: outages, which take minutes, are not tried either")
-
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-Lend = Callable[[str], AbstractAsyncContextManager[World]]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def lend() -> AsyncIterator[Lend]:
-    """One site of each kind for all tests, started by the first that uses it, cleared after each."""
-    async with AsyncExitStack() as stack:
-        known: dict[str, World] = {}
-
-        @asynccontextmanager
-        async def lent(kind: str) -> AsyncIterator[World]:
-            if kind not in known:
-                known[kind] = await stack.enter_async_context(_begun(kind))
-            try:
-                yield known[kind]
-            finally:
-                await _site(known[kind]).clear(known[kind])
-
-        yield lent
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def small(lend: Lend) -> AsyncIterator[World]:
-    async with lend("small") as world:
-        yield world
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def either(control_plane: str, lend: Lend) -> AsyncIterator[World]:
-    async with lend(control_plane) as world:
-        yield world
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def alone() -> AsyncIterator[World]:
-    """A site for tests after which it can't be used again."""
-    async with _begun("small") as world:
-        yield world
-
-
-@asynccontextmanager
-async def _begun(kind: str) -> AsyncIterator[World]:
+async def began() -> AsyncIterator[World]:
+    """One site for all tests."""
+    if find_assets() is None:
+        pytest.skip(NO_ASSETS)
     with reachable_folder() as folder:
-        async with plant(folder, kind) as (site, world):
-            await site.begin_rest(world.api)
-            yield world
+        async with plant(folder, "real") as (site, found):
+            await site.begin_rest(found.api)
+            yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(began: World) -> AsyncIterator[World]:
+    """The site, cleared after each test."""
+    yield began
+    await _site(began).clear(began)
 
 
 def _site(world: World) -> Plant:
@@ -94,80 +57,13 @@ def _site(world: World) -> Plant:
     return world.site
 
 
-# --- Postgres -------------------------------------------------------------------------------------------
-
-
-async def test_while_postgres_is_down_nothing_is_admitted_and_nothing_is_stopped(
-    small: World, figures: list[str]
-) -> None:
-    world, site = small, _site(small)
-    controller = await site.controller()
-    await _run_for_ever(world, 2)
-    load = [f"load-{number:02}" for number in range(40)]
-    for name in load:
-        await world.submit(job(name, template=pod_template(1, 0.3)))
-    await eventually("some of the load is over", lambda: _finished(world, load[:3]))
-    before = await _running_pods(world, "runs")
-    async with site.postgres_away():
-        stale = await eventually("REST says that it is stale", lambda: _stale(site))
-        assert stale["status"] == 200
-        assert {"runs-0", "runs-1"} <= {item["name"] for item in stale["items"]}
-        history = await site.rest(f"/workloads/{NAMESPACE}/Job/runs-0/history")
-        assert history["status"] == 503
-        # By now every effect that was committed before has been sent: from here on nothing new may start.
-        gone = await _let_go(world)
-        late = ["late-0", "late-1"]
-        for name in late:
-            assert (await world.submit(job(name)))["spec"]["suspend"] is True
-        await world.submit(job("unlabelled", queue=None, template=pod_template(1, 0.3)))
-        await eventually("the unlabelled job runs to its end", lambda: _finished(world, ["unlabelled"]))
-        await _hold(AWAY)
-        assert await _let_go(world) == gone
-        older = await site.rest("/workloads")
-        assert older["stale"]
-        assert older["ageSeconds"] > stale["ageSeconds"]
-        assert await _running_pods(world, "runs") == before
-    waited = len(load) - len(gone - {"runs-0", "runs-1"})
-    assert waited > 0, "the load was over before the outage began"
-    await eventually("all that waited has run", lambda: _finished(world, [*load, *late]))
-    assert await _running_pods(world, "runs") == before
-    assert controller.returncode is None
-    await eventually("REST is up to date again", lambda: _fresh(site))
-    await _each_started_once(world, [*load, *late])
-    await site.verified()
-    figures.append(f"Postgres killed: stale was told at {stale['ageSeconds']:.1f} s; {waited} jobs waited")
-
-
-async def test_many_requests_while_postgres_is_frozen_do_not_wait_one_after_another(small: World) -> None:
-    site = _site(small)
-    await site.controller()
-    await _run_for_ever(small, 1)
-    await eventually("REST has read the ledger", lambda: _fresh(site))
-    with site.postgres_frozen():
-        async with asyncio.timeout(45):
-            path = f"/workloads/{NAMESPACE}/Job/nobody"
-            answers = await asyncio.gather(*(site.rest(path) for _ in range(20)))
-    assert {answer["status"] for answer in answers} == {503}
-
-
-async def test_a_ledger_that_refuses_its_maintenance_is_reported_and_work_continues(alone: World) -> None:
-    site = _site(alone)
-    await _spoil_next_month(site)
-    controller = await site.controller()
-    await site.says("controller", "partitions not made ahead")
-    await alone.submit(job("train"))
-    await eventually("a job runs all the same", lambda: _finished(alone, ["train"]))
-    await site.says("controller", "the ledger does not agree with its history: ")
-    assert controller.returncode is None
-
-
 # --- the API server ----------------------------------------------------------------------------------------
 
 
 async def test_while_the_api_server_is_down_nothing_is_stopped_and_afterwards_work_continues(
-    either: World,
+    world: World,
 ) -> None:
-    world, site = either, _site(either)
+    site = _site(world)
     controller = await site.controller()
     await _run_for_ever(world, 2)
     load = [f"load-{number:02}" for number in range(20)]
@@ -190,9 +86,8 @@ async def test_while_the_api_server_is_down_nothing_is_stopped_and_afterwards_wo
     await site.verified()
 
 
-@pytest.mark.parametrize("control_plane", ["real"], indirect=True)
-async def test_while_the_api_server_is_frozen_nothing_is_decided_on_uncertain_state(either: World) -> None:
-    world, site = either, _site(either)
+async def test_while_the_api_server_is_frozen_nothing_is_decided_on_uncertain_state(world: World) -> None:
+    site = _site(world)
     controller = await site.controller()
     await _run_for_ever(world, 2)
     await world.submit(job("waits", template=pod_template(3, 0.3)))
@@ -212,41 +107,56 @@ async def test_while_the_api_server_is_frozen_nothing_is_decided_on_uncertain_st
     await site.verified()
 
 
-# --- the controller ----------------------------------------------------------------------------------------
+# --- Postgres, and the controller --------------------------------------------------------------------------
 
 
-async def test_without_a_controller_and_postgres_the_gate_is_in_force_and_unlabelled_jobs_run(
-    either: World,
+async def test_without_postgres_and_then_without_a_controller_too_the_gate_is_in_force(
+    world: World, figures: list[str]
 ) -> None:
-    world, site = either, _site(either)
+    """Nothing is admitted, what runs and what has no label runs on, and REST answers what it has read."""
+    site = _site(world)
     controller = await site.controller()
     await _run_for_ever(world, 1)
     await world.phase("runs-0", "Admitted")
     before = await _running_pods(world, "runs")
     with site.postgres_frozen():
-        controller.send(signal.SIGKILL)
-        await controller.wait()
+        stale = await eventually("REST says that it is stale", lambda: _stale(site))
+        assert stale["status"] == 200
+        assert "runs-0" in {item["name"] for item in stale["items"]}
         assert (await world.submit(job("labelled")))["spec"]["suspend"] is True
+        async with asyncio.timeout(45):  # they do not wait one after another
+            path = f"/workloads/{NAMESPACE}/Job/nobody"
+            asked = await asyncio.gather(*(site.rest(path) for _ in range(20)))
+        assert {answer["status"] for answer in asked} == {503}
         await world.submit(job("unlabelled", queue=None, template=pod_template(1, 0.3)))
         await eventually("the unlabelled job runs to its end", lambda: _finished(world, ["unlabelled"]))
-        await _refused_to_the_tenant(world, "labelled")
+        await _hold(AWAY)
+        assert controller.returncode is None
+        older = await site.rest("/workloads")
+        assert older["stale"]
+        assert older["ageSeconds"] > stale["ageSeconds"]
         assert (await world.get("labelled"))["spec"]["suspend"] is True
+        controller.send(signal.SIGKILL)
+        await controller.wait()
+        await _refused_to_the_tenant(world, "labelled")
         rest = await world.workload("runs-0")
         assert (rest["status"], rest["phase"]) == (200, "Admitted")
-        assert await eventually("REST says that it is stale", lambda: _stale(site))
         await world.submit(job("urgent", template=pod_template(1, FOR_EVER)))
         await world.merge("urgent", LET_GO)
         await eventually("what an admin lets go runs", lambda: _running_pods(world, "urgent"))
         assert await _running_pods(world, "runs") == before
     await site.controller("next")
     await eventually("the labelled job has run", lambda: _finished(world, ["labelled"]))
+    await eventually("REST is up to date again", lambda: _fresh(site))
     await world.phase("urgent", "Admitted")
     assert await _running_pods(world, "runs") == before
+    await _each_started_once(world, ["labelled"])
     await site.verified()
+    figures.append(f"Postgres frozen: stale was told at {stale['ageSeconds']:.1f} s")
 
 
-async def test_an_admin_may_bypass_the_gate_in_an_emergency_and_a_tenant_may_not(either: World) -> None:
-    world, site = either, _site(either)
+async def test_an_admin_may_bypass_the_gate_in_an_emergency_and_a_tenant_may_not(world: World) -> None:
+    site = _site(world)
     await site.controller()
     await _run_for_ever(world, 4)
     await world.submit(job("urgent", template=pod_template(2, 86_400)))
@@ -258,9 +168,8 @@ async def test_an_admin_may_bypass_the_gate_in_an_emergency_and_a_tenant_may_not
     assert (await world.used(NAMESPACE))["a100", GPU] == 6
     history = await site.rest(f"/workloads/{NAMESPACE}/Job/urgent/history")
     adopted = next(row for row in history["items"] if row["verdict"] == "Admitted")
-    who = "was let past the gate by admin" if site.control_plane == "real" else "was let past the gate"
     assert "the demo is at noon" in json.dumps(adopted), adopted
-    assert who in json.dumps(adopted), adopted
+    assert "was let past the gate by admin" in json.dumps(adopted), adopted
     await eventually("it runs", lambda: _running_pods(world, "urgent"))
     # Nothing else may start while the quota is in debt, and nothing is stopped because of it.
     await world.submit(job("waits"))
@@ -275,8 +184,8 @@ async def test_an_admin_may_bypass_the_gate_in_an_emergency_and_a_tenant_may_not
     await site.verified()
 
 
-async def test_with_a_lease_one_leads_and_the_other_takes_over(either: World, figures: list[str]) -> None:
-    world, site = either, _site(either)
+async def test_with_a_lease_one_leads_and_the_other_takes_over(world: World, figures: list[str]) -> None:
+    site = _site(world)
     clock = asyncio.get_running_loop().time
     first = await site.controller("first", lease=LEASE)
     await site.says("first", LEADS)
@@ -307,9 +216,21 @@ async def test_with_a_lease_one_leads_and_the_other_takes_over(either: World, fi
     await site.verified()
     assert await _stopped(third) == 0, third.tail()
     figures.append(
-        f"lease on {site.control_plane}: the next leads {handed_on:.1f} s after SIGTERM of the leader, "
+        f"lease: the next leads {handed_on:.1f} s after SIGTERM of the leader, "
         f"{taken_over:.1f} s after its SIGKILL"
     )
+
+
+async def test_a_ledger_that_refuses_its_maintenance_is_reported_and_work_continues(world: World) -> None:
+    """The last one: a row is left that no cluster has."""
+    site = _site(world)
+    await _spoil_next_month(site)
+    controller = await site.controller()
+    await site.says("controller", "partitions not made ahead")
+    await world.submit(job("train"))
+    await eventually("a job runs all the same", lambda: _finished(world, ["train"]))
+    await site.says("controller", "the ledger does not agree with its history: ")
+    assert controller.returncode is None
 
 
 # --- queries and changes -----------------------------------------------------------------------------------
@@ -346,15 +267,6 @@ async def _run_for_ever(world: World, count: int) -> None:
 async def _jobs(world: World) -> dict[str, Json]:
     listed = (await world.api.request("GET", world.path("Job")))["items"]
     return {item["metadata"]["name"]: item for item in listed}
-
-
-async def _let_go(world: World) -> set[str]:
-    """Labelled jobs that are not suspended."""
-    return {
-        name
-        for name, found in (await _jobs(world)).items()
-        if QUEUE_LABEL in (found["metadata"].get("labels") or {}) and not found["spec"].get("suspend")
-    }
 
 
 async def _finished(world: World, names: list[str]) -> bool:

@@ -11,8 +11,8 @@ import pytest
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.conftest import NO_ASSETS
-from tests.acceptance.e2e.plant import LEASE, Plant, plant
-from tests.acceptance.e2e.site import Json, eventually, job, pod_template
+from tests.acceptance.e2e.plant import LEASE, NAMESPACE, Plant, furnish, plant
+from tests.acceptance.e2e.site import Json, cluster_queue, eventually, job, local_queue, pod_template
 from tests.acceptance.e2e.world import World
 from tests.integration.ledger.places import reachable_folder
 
@@ -23,33 +23,51 @@ INSTALLED = "queuectl-system"
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """Installed by kubectl, with a running controller: one job runs, one is pending, one is unlabelled."""
     if find_assets() is None:
         pytest.skip(NO_ASSETS)
     with reachable_folder() as folder:
-        async with asyncio.timeout(300), plant(folder, "real", gpus=4) as (site, found):
-            await _kubectl(found, "apply", "-k", BASE)
-            await _kubectl(found, "apply", "-k", MUTATING)
-            await site.controller(lease=LEASE)
+        async with asyncio.timeout(480), plant(folder, "real", gpus=4) as (site, found):
             await site.begin_rest(found.api)
-            for name in ("runs", "waits"):
-                await found.submit(job(name, template=pod_template(4, FOR_EVER)))
-            await found.submit(job("unlabelled", queue=None, template=pod_template(1, FOR_EVER)))
-            await found.started("runs")
-            await found.reason_is("waits", "WaitingForQuota")
             yield found
 
 
-@pytest.mark.parametrize("folders", [(MUTATING, BASE), (BASE, MUTATING)], ids=["as told", "the other way"])
-async def test_nothing_is_left_and_no_job_is_stuck(world: World, folders: tuple[str, str]) -> None:
+async def test_nothing_is_left_and_no_job_is_stuck(world: World) -> None:
+    """As told, and, installed again, the other way."""
+    for folders in ((MUTATING, BASE), (BASE, MUTATING)):
+        site = _site(world)
+        await _installed(world, site)
+        await _removed(world, site, folders)
+        await site.clear(world)
+
+
+def _site(world: World) -> Plant:
+    assert isinstance(world.site, Plant)
+    return world.site
+
+
+async def _installed(world: World, site: Plant) -> None:
+    """By kubectl, with a running controller: one job runs, one is pending, one is unlabelled."""
+    await _kubectl(world, "apply", "-k", BASE)
+    await _kubectl(world, "apply", "-k", MUTATING)
+    await furnish(site, world.api)
+    await world.policy(cluster_queue(NAMESPACE, 4))
+    await world.policy(local_queue(NAMESPACE, "main", NAMESPACE))
+    await site.controller(lease=LEASE)
+    for name in ("runs", "waits"):
+        await world.submit(job(name, template=pod_template(4, FOR_EVER)))
+    await world.submit(job("unlabelled", queue=None, template=pod_template(1, FOR_EVER)))
+    await world.started("runs")
+    await world.reason_is("waits", "WaitingForQuota")
+
+
+async def _removed(world: World, site: Plant, folders: tuple[str, str]) -> None:
     before = await eventually("two of them run", lambda: _two(world))
     pods = {pod["metadata"]["uid"] for pod in before}
     for folder in folders:
-        await _kubectl(world, "delete", "--timeout=120s", "-k", folder)
+        # The namespace goes first, and with it what is to be deleted later.
+        await _kubectl(world, "delete", "--ignore-not-found", "--timeout=120s", "-k", folder)
     # The controller ends as its pods do when the namespace is deleted; until then it observes every deletion.
-    assert isinstance(world.site, Plant)
-    controller = world.site.children["controller"]
-    await controller.stop(30)
+    await site.children["controller"].stop(30)
     assert await _left(world) == []
 
     running = await world.get("runs")

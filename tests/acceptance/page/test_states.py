@@ -165,11 +165,8 @@ def test_names_of_any_length_and_markup_in_them_are_shown_as_text_within_the_scr
             assert page.evaluate(widest) < 700, address
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_of_50_000_pending_workloads_the_page_has_100_at_a_time(
-    many: Site, open_page: Open, size: str
-) -> None:
-    page = open_page(f"{many.url}#/clusterqueues/queue-000", size=size)
+def test_of_50_000_pending_workloads_the_page_has_100_at_a_time(many: Site, open_page: Open) -> None:
+    page = open_page(f"{many.url}#/clusterqueues/queue-000")
     rows = page.get_by_role("region", name="Pending queue").locator("tbody tr")
     expect(rows).to_have_count(100)
     expect(rows.first).to_contain_text("job-00001")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +42,7 @@ def tried() -> Iterator[Site]:
         yield found
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("case", QUOTES)
+@pytest.mark.parametrize(("case", "size"), zip(QUOTES, cycle(SIZES), strict=False))
 def test_a_quote_says_whether_a_workload_would_start_and_what_it_costs(
     tried: Site, open_page: Open, case: str, size: str
 ) -> None:

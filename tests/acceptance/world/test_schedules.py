@@ -1,15 +1,10 @@
-"""Schedules of the whole system, crashes at its writes and awaits, and malformed input, with their table."""
+"""Schedules of the whole system, and crashes at its writes and awaits."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
-from tests.fuzz.command import fuzzed
-from tests.fuzz.targets import TARGETS
-from tests.instruments import HEAD, ON_POSTGRES, row
+from tests.instruments import ON_POSTGRES, row
 from tests.world.aimed import AIMED, NEVER
 from tests.world.command import crashed, played
 from tests.world.crash_points import SCHEDULE, awaits
@@ -21,28 +16,9 @@ SEEDS = range(1, 1_001)
 EVERY = 15
 """Of the writes and awaits of one schedule, every so many-th is crashed at."""
 BY_CHANCE = 3
-FUZZED = 30.0
-"""Seconds for all targets together."""
 
 
-@pytest.fixture
-def _table(figures: list[str], capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """What the test prints is in the report."""
-    yield
-    figures += capsys.readouterr().out.splitlines()
-
-
-@pytest.mark.usefixtures("_table")
-def test_malformed_input_is_read_or_refused_with_a_reason() -> None:
-    print(HEAD)
-    logging.disable(logging.CRITICAL)
-    try:
-        assert fuzzed(TARGETS, FUZZED, 1, slower=6.0) == 0
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-@pytest.mark.usefixtures("_table")
+@pytest.mark.usefixtures("table")
 def test_a_crash_at_a_write_or_an_await_ends_as_well_as_none() -> None:
     whole = play_schedule(SCHEDULE, watched=True)
     assert whole.writes > 50
@@ -55,12 +31,12 @@ def test_a_crash_at_a_write_or_an_await_ends_as_well_as_none() -> None:
     assert row("crash points", crashed(EVERY), tell=False) == 0
 
 
-@pytest.mark.usefixtures("_table")
+@pytest.mark.usefixtures("table")
 def test_on_postgres_a_schedule_ends_as_on_the_twin() -> None:
     assert row("on Postgres too", played_on_postgres(SEEDS[::ON_POSTGRES]), shrink=False) == 0
 
 
-@pytest.mark.usefixtures("_table")
+@pytest.mark.usefixtures("table")
 def test_schedules_break_no_rule() -> None:
     assert row("schedules", played(SEEDS, 1), coverage=True) == 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,29 +48,22 @@ from tests.integration.kube.sites import (
 )
 from tests.job_kinds import JOB_KINDS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ANNOTATION = "queuectl.dev/reserved-admission"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SITES))
-async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    async with SITES[request.param](folder) as site:
-        yield site
 
 
 Flawed = tuple[Site, Faults]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["in_process", "small"])
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["in_process", "small"])
 async def flawed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Flawed]:
     """A server with injected faults."""
     async with SITES[request.param](tmp_path_factory.mktemp("flawed")) as site:
         yield site, site.faults
 
 
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def deadline() -> AsyncIterator[None]:
     async with asyncio.timeout(30):
         yield

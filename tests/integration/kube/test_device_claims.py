@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from queuectl.core.model.devices import (
     Device,
@@ -21,7 +18,7 @@ from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kube.errors import Invalid
 from queuectl.kube.session import api_path
 from queuectl.kube.sources import device_sources, events_of, sources
-from tests.integration.kube.sites import NAMESPACE, SITES, Site
+from tests.integration.kube.sites import NAMESPACE, Site
 from tests.job_kinds import JOB_KINDS
 
 GROUP = "resource.k8s.io"
@@ -45,15 +42,8 @@ EXPECTED = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["small", "real"])
-async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    async with SITES[request.param](folder) as site:
-        yield site
-
-
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("site", ["real"], indirect=True)
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize("site", ["real"], indirect=True, ids="site={}".format)
 async def test_claims_and_templates_are_read_as_the_server_stores_them(site: Site) -> None:
     for name, request in REQUESTS.items():
         spec = {"devices": {"requests": [{"name": "gpu", **request}]}}
@@ -70,7 +60,7 @@ async def test_claims_and_templates_are_read_as_the_server_stores_them(site: Sit
         await _stored(site, "ResourceClaim", "no-class", unnamed)
 
 
-@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_devices_are_read_as_the_server_stores_them(site: Site) -> None:
     expression = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
     pool = {"name": "n1", "generation": 2, "resourceSliceCount": 1}

@@ -16,10 +16,10 @@ from queuectl.core.model.reasons import Code, PreemptionCause, Reason
 from queuectl.core.model.workload import Eviction, Verb
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
-from tests.integration.kube.sites import AT, SITES, Site, effect, in_process, job, jobs
+from tests.integration.kube.sites import AT, Site, effect, in_process, job, jobs
 from tests.job_kinds import JOB_KINDS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LEAST = {"queuectl.dev/min-parallelism": "2"}
 EQUAL = LEAST | {"queuectl.dev/completions-equal-parallelism": "true"}
@@ -28,14 +28,7 @@ STOPPED = "queuectl.dev/reserved-stopped"
 Sizes = tuple[int, int]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SITES))
-async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    async with SITES[request.param](folder) as site:
-        yield site
-
-
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def deadline() -> AsyncIterator[None]:
     async with asyncio.timeout(120):
         yield
@@ -72,19 +65,19 @@ async def test_a_server_accepts_fewer_pods_at_a_start_and_all_at_the_stop(site: 
 
 
 async def test_the_stop_of_an_object_without_annotations_is_recorded(site: Site) -> None:
-    obj = await site.job("adopted", suspend=False)
+    obj = await site.job("adopted-size", suspend=False)
     assert await stop(site.cluster, obj, attempt=1, pods=1) is Result.DONE
-    assert list((await site.session.get(jobs("adopted")))["metadata"]["annotations"]) == [STOPPED]
+    assert list((await site.session.get(jobs("adopted-size")))["metadata"]["annotations"]) == [STOPPED]
 
 
 async def test_a_stop_after_an_edit_restores_what_was_not_edited(tmp_path: Path) -> None:
     async with in_process(tmp_path) as site:
-        obj = await made(site, "edited", LEAST)
+        obj = await made(site, "edited-size", LEAST)
         await site.cluster.start(effect(obj, pods=4))
-        running = await site.session.get(jobs("edited"))
-        await site.session.patch(jobs("edited"), {"spec": {"parallelism": 3}})
+        running = await site.session.get(jobs("edited-size"))
+        await site.session.patch(jobs("edited-size"), {"spec": {"parallelism": 3}})
         assert await stop(site.cluster, running, attempt=1, pods=4) is Result.DONE
-        assert await sizes(site, "edited") == (3, 8)
+        assert await sizes(site, "edited-size") == (3, 8)
 
 
 async def test_a_stop_restores_a_job_that_another_client_suspended(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -161,6 +162,22 @@ async def test_a_pod_that_has_the_name_now_is_not_deleted(site: Site) -> None:
     settled, _ = await KubeCluster(site.session, KINDS).stop(stop)
     assert settled.result is Result.GONE
     assert "deletionTimestamp" not in (await site.session.get(pods("same")))["metadata"]
+
+
+async def test_a_pod_is_written_once_to_start_and_twice_to_stop(site: Site) -> None:
+    """Its condition says why it is deleted."""
+    obj = await _created(site, "counted")
+    before = site.session.requests.copy()
+    await KubeCluster(site.session, KINDS).start(effect(obj, "Pod", kinds=KINDS))
+    assert _writes(site, before) == {"PATCH": 1}
+    stop = effect(await site.session.get(pods("counted")), "Pod", verb=Verb.STOP, kinds=KINDS)
+    before = site.session.requests.copy()
+    await KubeCluster(site.session, KINDS).stop(stop)
+    assert _writes(site, before) == {"PATCH": 1, "DELETE": 1}
+
+
+def _writes(site: Site, before: Counter[tuple[str, int]]) -> dict[str, int]:
+    return {verb: count for (verb, _), count in (site.session.requests - before).items() if verb != "GET"}
 
 
 async def test_a_pod_counts_as_alive_from_its_start_until_it_has_ended_or_is_gone(site: Site) -> None:

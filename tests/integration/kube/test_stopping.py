@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,23 +21,16 @@ from queuectl.kube.session import JSON_PATCH
 from queuectl.kube.sources import sources
 from queuectl.ports.cluster import ClusterUnavailable
 from tests.integration.kube.holding import holding
-from tests.integration.kube.sites import SITES, Site, effect, jobs
+from tests.integration.kube.sites import Site, effect, jobs
 from tests.job_kinds import JOB_KINDS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ANNOTATION = "queuectl.dev/reserved-admission"
 AT = "2026-11-21T10:00:00Z"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SITES))
-async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    async with SITES[request.param](folder) as site:
-        yield site
-
-
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def deadline() -> AsyncIterator[None]:
     async with asyncio.timeout(30):
         yield
