@@ -117,6 +117,7 @@ async def test_the_migrated_tables_are_those_of_the_program(migrated: str) -> No
         await pool.dispose()
 
 
+@pytest.mark.acceptance
 async def test_a_migration_can_be_reverted(fresh: str) -> None:
     await migrate(fresh)
 

@@ -14,19 +14,16 @@ from queuectl.core.features.ownership import MAX_OWNERS
 from queuectl.core.model.events import Event, OwnerRead, WorkloadGone, WorkloadObserved
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL
-from tests.integration.kube.sites import NAMESPACE, SITES, Site, job, jobs
+from tests.integration.kube.sites import NAMESPACE, Site, job, jobs
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.parametrize("site", ["real"], indirect=True, ids="site={}".format),
+]
 Json = dict[str, Any]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    async with SITES["real"](tmp_path_factory.mktemp("real")) as site:
-        yield site
-
-
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def deadline() -> AsyncIterator[None]:
     async with asyncio.timeout(30):
         yield
@@ -62,7 +59,7 @@ def holder(child: Json, owner: Json) -> OwnerRead:
 
 async def test_the_family_is_read_and_then_the_owner(site: Site) -> None:
     owner = await make(site, "owner")
-    first, second = await make(site, "first", owner), await make(site, "second", owner)
+    first, second = await make(site, "elder", owner), await make(site, "second", owner)
     seen_first, seen_second, read = await check(site, second, first, second)
     assert isinstance(seen_first, WorkloadObserved)
     assert isinstance(seen_second, WorkloadObserved)
@@ -107,7 +104,7 @@ async def test_more_owners_than_are_followed_hold_nothing(site: Site) -> None:
 
 async def test_what_is_gone_is_said_to_be_gone(site: Site) -> None:
     owner = await make(site, "left")
-    child, sibling = await make(site, "going", owner), await make(site, "gone", owner)
+    child, sibling = await make(site, "going", owner), await make(site, "leaves", owner)
     for one in (child, sibling):
         await site.session.delete(jobs(one["metadata"]["name"]), {"propagationPolicy": "Background"})
     events = await check(site, child, child, sibling)
@@ -119,8 +116,8 @@ async def test_what_is_gone_is_said_to_be_gone(site: Site) -> None:
 
 
 async def test_a_child_that_has_lost_its_owner_queues_itself(site: Site) -> None:
-    child = await make(site, "orphan", await make(site, "lost"))
-    orphaned = await site.session.patch(jobs("orphan"), {"metadata": {"ownerReferences": None}})
+    child = await make(site, "orphaned", await make(site, "loses"))
+    orphaned = await site.session.patch(jobs("orphaned"), {"metadata": {"ownerReferences": None}})
     seen, read = await check(site, orphaned)
     assert isinstance(seen, WorkloadObserved)
     assert seen.workload.owner is None
