@@ -9,28 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.workload import Phase
 
 
-class StoredDecision(Protocol):
-    """A decision as the ledger has it. `now` is UTC, by the clock of the ledger."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDecision:
+    """A decision as the ledger has it."""
 
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def now(self) -> datetime: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def attempt(self) -> int | None: ...
-    @property
-    def reason(self) -> Reason | None: ...
-    @property
-    def payload(self) -> Mapping[str, Any]: ...
+    sequence: int
+    now: datetime
+    """UTC, by the clock of the ledger."""
+    verdict: str
+    attempt: int | None
+    reason: Reason | None
+    payload: dict[str, Any]
+    """Other details of the verdict, such as flavors of an admission. Several decisions may share it."""
 
 
 _PHASES: Final[Mapping[str, Phase]] = {

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, Protocol
 from queuectl.core.model.capacity import NodeFacts
 from queuectl.core.model.events import OutcomesRead, PolicyGone, PolicyObserved
 from queuectl.core.model.policy import SchedulingConfiguration
-from queuectl.core.model.reasons import Reason
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.what_if import Counterfactuals, PlannedPolicy
 from queuectl.core.model.workload import (
@@ -24,24 +23,18 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
+from queuectl.ports.history import StoredDecision
 from queuectl.ports.periods import Piece
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRow:
-    """One decision as stored in the ledger."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow(StoredDecision):
+    """One decision with what it is about, and when it was made."""
 
-    sequence: int
     cycle: int
-    now: datetime
     epoch: int
-    verdict: str
     workload: WorkloadId | None
     ref: ObjectRef | None
-    attempt: int | None
-    reason: Reason | None
-    payload: dict[str, object]
-    """Other details of the verdict: flavors of an admission, spec of a policy object."""
 
 
 @dataclass(frozen=True, slots=True)

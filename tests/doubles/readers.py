@@ -28,7 +28,7 @@ from queuectl.core.model.workload import (
 )
 from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT
-from queuectl.ledger.history.state_at import Said, as_of, flavors_of
+from queuectl.ledger.history.state_at import as_of, flavors_of
 from queuectl.ledger.write.plan_rows import HoldLine
 from queuectl.ports.history import LIFE, WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
@@ -401,9 +401,7 @@ def snapshot_at(
     """
     last, now = rows[-1].sequence, rows[-1].now
     workloads = [
-        _with_attribution(
-            store, as_of(row, map(_said, own), store.shapes.__getitem__, _preempted(own, now - counts_for))
-        )
+        _with_attribution(store, as_of(row, own, store.shapes.__getitem__, _preempted(own, now - counts_for)))
         for row, own in _open(store, rows)
     ]
     specs = {key: spec for sequence, key, spec in store.revisions if sequence <= last}
@@ -419,10 +417,6 @@ def snapshot_at(
 def _with_attribution(store: MemoryStore, one: StoredWorkload) -> StoredWorkload:
     booked = None if one.attempt is None else store.booked[one.id, one.attempt.number]
     return replace(one, attribution=booked)
-
-
-def _said(row: DecisionRow) -> Said:
-    return Said(row.sequence, row.now, row.verdict, row.attempt, row.reason, row.payload)
 
 
 def _open(

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, case, cast, func, literal, or_, select, true
 from sqlalchemy.dialects.postgresql import distinct_on
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, NodeFacts
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
-from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
@@ -35,7 +35,6 @@ from queuectl.ledger import tables as t
 from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.budget_rows import budgets_at
 from queuectl.ledger.codec import (
-    Json,
     Parsed,
     options_from_json,
     past_from_json,
@@ -48,7 +47,7 @@ from queuectl.ledger.pool import LONG_READ, ledger_call, reading, stream
 from queuectl.ledger.published_facts import capacity_from_json, nodes_now
 from queuectl.ledger.rows import booked_on, stored_workload, workloads_with_attempts
 from queuectl.ledger.shared_rows import Shapes
-from queuectl.ports.history import WorkloadHistory
+from queuectl.ports.history import StoredDecision, WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.reader import PastLives, PastRevision, TooMuchHistory
 
@@ -214,7 +213,7 @@ class LedgerPast:
         last: int,
         now: datetime,
         parsed: Parsed,
-    ) -> dict[str, list[Said]]:
+    ) -> dict[str, list[StoredDecision]]:
         """Of each workload the last decision of each verdict, with and without what attempts left."""
         row, life = t.decision.c, _lives(lives)
         key = (row.workload, row.verdict, row.payload.has_key("past"))
@@ -227,10 +226,17 @@ class LedgerPast:
             .where(row.sequence <= last, row.now <= now)
             .order_by(*key, row.sequence.desc())
         )
-        found: defaultdict[str, list[Said]] = defaultdict(list)
+        found: defaultdict[str, list[StoredDecision]] = defaultdict(list)
         rows = (await connection.execute(query)).all()
         for workload, sequence, at, verdict, attempt, reason, payload in rows:
-            one = Said(sequence, at, verdict, attempt, parsed(reason_or_none, reason), parsed(dict, payload))
+            one = StoredDecision(
+                sequence=sequence,
+                now=at,
+                verdict=verdict,
+                attempt=attempt,
+                reason=parsed(reason_or_none, reason),
+                payload=parsed(dict, payload),
+            )
             found[workload].append(one)
         return found
 
@@ -342,20 +348,9 @@ Fields = dict[str, Any]
 """Fields of a StoredWorkload that are not as in its row."""
 
 
-class Said(NamedTuple):
-    """What is needed of a decision. `payload` is only read: several decisions may share it."""
-
-    sequence: int
-    now: datetime
-    verdict: str
-    attempt: int | None
-    reason: Reason | None
-    payload: Json
-
-
 def as_of(
     row: StoredWorkload,
-    decisions: Iterable[Said],
+    decisions: Iterable[StoredDecision],
     shape: Shape,
     preempted_at: tuple[datetime, ...] = (),
 ) -> StoredWorkload:

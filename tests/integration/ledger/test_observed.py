@@ -238,13 +238,30 @@ def test_queues_are_listed_separately_and_one_without_a_clusterqueue_by_its_loca
     assert found["total"]["workloads"] == 2
 
 
+def _row(
+    sequence: int, verdict: str, workload: WorkloadId | None, ref: ObjectRef | None, payload: dict[str, Any]
+) -> DecisionRow:
+    return DecisionRow(
+        sequence=sequence,
+        cycle=1,
+        now=T0,
+        epoch=1,
+        verdict=verdict,
+        workload=workload,
+        ref=ref,
+        attempt=None,
+        reason=None,
+        payload=payload,
+    )
+
+
 def test_rows_of_policy_and_of_workloads_older_than_the_history_are_ignored() -> None:
     workloads = ObservedWorkloads()
     gate = {"kind": "Gate", "namespace": "", "name": "queuectl-jobs", "spec": {"installedAt": T0.isoformat()}}
-    row = DecisionRow(1, 1, T0, 1, "Configured", None, None, None, None, dict(gate))
+    row = _row(1, "Configured", None, None, dict(gate))
     assert workloads.add(row) is None
     assert workloads.began == T0
     ref = ObjectRef("ns", "Job", "old", "u")
-    kept = DecisionRow(2, 1, T0, 1, "Retired", WorkloadId("u"), ref, None, None, {"outcome": "Succeeded"})
+    kept = _row(2, "Retired", WorkloadId("u"), ref, {"outcome": "Succeeded"})
     assert workloads.add(kept) is None
     assert workloads.by_id == {}
