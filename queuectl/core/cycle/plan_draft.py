@@ -28,7 +28,6 @@ from queuectl.core.decisions import (
     Retire,
     subject,
 )
-from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.feature import StartCheck
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
@@ -55,7 +54,7 @@ from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, queues_below
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode
-from queuectl.core.state import EngineState
+from queuectl.core.state import EngineState, runs_unasked
 from queuectl.core.transitions import check_transitions
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Admit, Configure, Evict, Keep, Release, Retire
-from queuectl.core.due import DueSteps
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import (
     ContextGone,
@@ -30,6 +29,7 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, WorkloadId, WorkloadOutcome
+from queuectl.core.state import DueSteps
 from tests.builders import (
     GPU,
     SOURCES,
