@@ -196,14 +196,6 @@ async def test_admissions_with_usage_limits_are_measured_beside_those_without(tm
     assert all(figure["ratio"] > 0 for figure in report["figures"])
 
 
-async def test_roll_ups_and_usage_of_a_month_are_measured(tmp_path: Path) -> None:
-    code, out = await _bench("--only", "usage", "--json", str(tmp_path / "found.json"))
-    assert code == 0, out
-    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
-    assert len(report["figures"]) == 4
-    assert all(figure["value"] > 0 for figure in report["figures"])
-
-
 async def test_room_on_nodes_is_measured(tmp_path: Path) -> None:
     code, out = await _bench("--only", "room", "--json", str(tmp_path / "found.json"))
     assert code == 0, out

@@ -42,7 +42,7 @@ def tried() -> Iterator[Site]:
         yield found
 
 
-@pytest.mark.parametrize(("case", "size"), zip(QUOTES, cycle(SIZES), strict=False))
+@pytest.mark.parametrize(("case", "size"), list(zip(QUOTES, cycle(SIZES), strict=False)))
 def test_a_quote_says_whether_a_workload_would_start_and_what_it_costs(
     tried: Site, open_page: Open, case: str, size: str
 ) -> None:
