@@ -300,6 +300,7 @@ def test_pods_keep_the_devices_of_a_template_that_is_deleted_or_replaced() -> No
     found.tell(PodObserved(pod("x", "n", claims=(OWN,), terminating=True)))
     assert found.free()["n"] == 7
     found.tell(ContextObserved(ResourceClaimTemplate("ns/one", TWO_SHARED.requests)))
+    found.tell(PodObserved(pod("x", "n", claims=(OWN,))))
     assert found.free()["n"] == 7, "the claim of a pod does not change"
     found.tell(other("y", OWN))
     assert found.free()["n"] == 5, "that of a later pod is made from the template of its time"
