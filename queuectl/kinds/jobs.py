@@ -1,4 +1,4 @@
-"""What a row of the registry says about a kind of job.
+"""The kinds of jobs that queuectl manages: the registry, and what a row of it says about a kind.
 
 Adding a kind is a row, plus the functions that find its podsets and read its status.
 """

@@ -1,4 +1,4 @@
-"""What admitted workloads do with their devices, as metrics say (B16 to B18)."""
+"""What admitted workloads do with their devices, as metrics say (B16 to B18), and IdlePolicies (I)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of the ledger as it was stored at an earlier time, from rows alone."""
+"""The state of the ledger as it was stored at an earlier time: workloads from their rows and decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the subjects of Budgets have reserved and used: the sums of the rows of the ledger (Y2, Y3)."""
+"""What the subjects of Budgets have reserved and used: the sums of the rows of the ledger (Y2, Y3), their
+levels (Y10), and numbers for metrics."""
 
 from __future__ import annotations
 

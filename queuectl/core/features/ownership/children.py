@@ -1,7 +1,7 @@
 """Children: objects that the controller of another object makes. Only the topmost managed object queues.
 
 A child is not an entry, and nothing is recorded of it, as long as its owner holds quota for it (section K of
-docs/scheduling.md).
+docs/scheduling.md). Pods belong to the workload that their label names as far as their owners say so (M21).
 """
 
 from __future__ import annotations

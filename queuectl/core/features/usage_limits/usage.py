@@ -1,4 +1,4 @@
-"""What the subjects of UsageLimits hold, and what they have left (X3, X4)."""
+"""The UsageLimits in force, what their subjects hold, and what they have left (X1 to X4)."""
 
 from __future__ import annotations
 
