@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -62,7 +63,11 @@ def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return cast(column, Text) if isinstance(column.type, JSONB) else column
 
 
-def stored_workload(row: Row[Any], shapes: Shapes, parsed: Parsed) -> StoredWorkload:
+_row: Final = namedtuple("_Row", workloads_with_attempts().selected_columns.keys())._make  # type: ignore[attr-defined]
+"""From the values of a row of `workloads_with_attempts`."""
+
+
+def stored_workload(row: Any, shapes: Shapes, parsed: Parsed) -> StoredWorkload:
     """From a row of `workloads_with_attempts`, whose shape has been read. `parsed`: one for each read."""
     return StoredWorkload(
         id=WorkloadId(row.id),
@@ -84,7 +89,7 @@ def stored_workload(row: Row[Any], shapes: Shapes, parsed: Parsed) -> StoredWork
     )
 
 
-def _attempt(row: Row[Any], parsed: Parsed) -> Attempt:
+def _attempt(row: Any, parsed: Parsed) -> Attempt:
     return Attempt(
         workload=WorkloadId(row.id),
         number=row.attempt_number,
@@ -167,7 +172,8 @@ async def stored_workloads(
     connection: AsyncConnection, query: Select[Any], shapes: Shapes
 ) -> Sequence[StoredWorkload]:
     """The workloads of a query like `workloads_with_attempts`, in its order."""
-    rows = (await connection.execute(query)).all()
+    # SQLAlchemy looks up each attribute of its rows by name: 10 of the 16 µs that a workload costs here.
+    rows = [_row(row) for row in await connection.execute(query)]
     await shapes.read(connection, {row.shape for row in rows})
     parsed = Parsed()
     return [stored_workload(row, shapes, parsed) for row in rows]
