@@ -75,8 +75,8 @@ def restore(state: EngineState, snapshot: LedgerSnapshot) -> None:
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
     state.features.restored(snapshot, state.entries)
-    for entry in list(state.entries.values()):
-        state.refresh(entry)
+    for entry in [entry for holders in state.holders.values() for entry in holders.values()]:
+        state.refresh(entry)  # of others, nothing is due before they are observed
 
 
 def restore_workload(

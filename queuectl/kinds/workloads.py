@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, NamedTuple, TypedDict
+
+import orjson
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
@@ -40,7 +43,7 @@ from queuectl.kinds.json_fields import (
     timestamp,
 )
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
-from queuectl.kinds.node_constraints import read_constraints, required_affinity
+from queuectl.kinds.node_constraints import NodeConstraints, read_constraints, required_affinity
 from queuectl.kinds.owners import controller, controlling
 from queuectl.kinds.pod_counts import as_requested, elastic, reduced
 from queuectl.kinds.podsets import Computed, NotYet, Pods, text_at
@@ -76,6 +79,8 @@ _ALL_ANNOTATIONS: Final = 256 * 1024
 MAX_ANNOTATIONS: Final = _ALL_ANNOTATIONS - 8 * 1024
 """Bytes of other annotations: a start adds one, and a stop."""
 
+_LONGEST_KNOWN: Final = 16 * 1024
+"""Bytes of a pod spec that is kept."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 _GIVES_TIME: Final = re.compile(r"\s*until|.*?\d{4}-\d", re.IGNORECASE | re.DOTALL)
@@ -379,23 +384,49 @@ def _pod_set(
     pods: Pods, priority_class: str | None, admission: AdmissionAnnotation | None, honoured: QueueLabels
 ) -> PodSet:
     above = f"{pods.path}." if pods.path else ""
-    path = f"{above}spec"
-    current = read_constraints(pods.spec, path)
-    own = admission.own(pods.name, current) if admission else current
-    pod = pod_resources(pods.spec, path)
-    return PodSet(
+    asked = _asked(pods.spec, f"{above}spec")
+    own = NodeConstraints(asked.node_selector, asked.tolerations)
+    own = admission.own(pods.name, own) if admission else own
+    return replace(
+        asked,
         name=pods.name,
         count=pods.pods,
-        requests=counted(pod, path),
-        pod=pod,
-        not_charged=not_charged(pods.spec, path),
-        claims=pod_claims(pods.spec, path),
         node_selector=own.node_selector,
         tolerations=own.tolerations,
-        affinity=required_affinity(pods.spec, path),
-        priority_class=priority_class or text(pods.spec, "priorityClassName", path),
+        priority_class=priority_class or asked.priority_class,
         topology=not honoured.topology.isdisjoint(mapping(pods.metadata, "annotations", f"{above}metadata")),
-        runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
+    )
+
+
+def _asked(spec: Json, path: str) -> PodSet:
+    """What one pod asks for. Equal specs are read once: most objects of a cluster have one of few."""
+    try:
+        text = orjson.dumps(spec)
+    except TypeError:  # it is from no API server
+        return _read(spec, path)
+    return _known(text, path) if len(text) <= _LONGEST_KNOWN else _read(spec, path)
+
+
+@lru_cache(maxsize=1000)
+def _known(spec: bytes, path: str) -> PodSet:
+    return _read(orjson.loads(spec), path)
+
+
+def _read(spec: Json, path: str) -> PodSet:
+    constraints = read_constraints(spec, path)
+    pod = pod_resources(spec, path)
+    return PodSet(
+        name="",
+        count=1,
+        requests=counted(pod, path),
+        pod=pod,
+        not_charged=not_charged(spec, path),
+        claims=pod_claims(spec, path),
+        node_selector=constraints.node_selector,
+        tolerations=constraints.tolerations,
+        affinity=required_affinity(spec, path),
+        priority_class=text(spec, "priorityClassName", path),
+        runtime_class=None if spec.get("overhead") else text(spec, "runtimeClassName", path),
     )
 
 
