@@ -20,10 +20,9 @@ from queuectl.kinds.jobs import PASSED, QUEUE_LABEL, JobKind, value_at
 from queuectl.kinds.json_fields import Json, clean
 from queuectl.kinds.labels import queued_by
 from queuectl.kinds.node_constraints import NodeConstraints
-from queuectl.kinds.pod_counts import held_pods, to_reduce
 from queuectl.kinds.podsets import Operation, Path, Templates
 from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
-from queuectl.kinds.start_patch import add, directives, labelling, pointer
+from queuectl.kinds.start_patch import add, directives, held_pods, labelling, pointer, to_reduce
 from queuectl.kinds.stop_annotations import DISRUPTED, MAX_STOPPED, REASON_PREFIX, render_stop
 from queuectl.kinds.workloads import has_room, observation
 

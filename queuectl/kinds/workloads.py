@@ -45,7 +45,6 @@ from queuectl.kinds.json_fields import (
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
 from queuectl.kinds.node_constraints import NodeConstraints, read_constraints, required_affinity
 from queuectl.kinds.owners import controller, controlling
-from queuectl.kinds.pod_counts import as_requested, elastic, reduced
 from queuectl.kinds.podsets import Computed, NotYet, Pods, text_at
 from queuectl.kinds.requests import RequestProblem, counted, not_charged, pod_resources
 from queuectl.kinds.reserved_keys import (
@@ -60,6 +59,7 @@ from queuectl.kinds.reserved_keys import (
     USER_ANNOTATION,
 )
 from queuectl.kinds.start_conditions import start_conditions
+from queuectl.kinds.start_patch import as_requested, elastic, reduced
 from queuectl.kinds.stop_annotations import forced_release, recorded_stop
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"

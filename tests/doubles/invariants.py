@@ -14,8 +14,7 @@ from unittest.mock import patch
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.features.nodes.room import NodeRoom
-from queuectl.core.features.nodes.usage import NodeUsage
+from queuectl.core.features.nodes.room import NodeRoom, NodeUsage
 from queuectl.core.flavors.pods import pods_of
 from queuectl.core.lifecycle import forgotten, may_have_pods, next_number, next_time, step
 from queuectl.core.model.policy import CapacityShortage, LocalQueueName

@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from queuectl.core.features.nodes.inventory import NodeRecord, NodeState, is_device, mode_of
-from queuectl.core.features.nodes.room import NodeRoom
-from queuectl.core.features.nodes.usage import Use
+from queuectl.core.features.nodes.room import NodeRoom, Use
 from queuectl.core.model.capacity import (
     NO_FLAVOR,
     OTHERS,
