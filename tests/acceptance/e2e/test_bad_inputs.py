@@ -76,7 +76,6 @@ def _plain(text: str) -> None:
     assert [c for c in set(text) if not (c.isprintable() or c == "\n")] == []
 
 
-@pytest.mark.every_version
 async def test_26_nul_escapes_and_240_kib_in_annotations_have_no_effect(world: World) -> None:
     body = job("loud", template=pod_template(1))
     body["metadata"]["annotations"] = {"example.com/escapes": ESCAPES, "example.com/book": 240 * 1024 * "x"}
@@ -87,7 +86,6 @@ async def test_26_nul_escapes_and_240_kib_in_annotations_have_no_effect(world: W
     await _nothing_raw(world, "job/loud")
 
 
-@pytest.mark.every_version
 async def test_26_a_job_with_annotations_that_leave_no_space_for_ours_is_misconfigured_and_says_so(
     world: World,
 ) -> None:
@@ -126,7 +124,6 @@ async def test_26_escapes_in_fields_that_only_a_job_controller_checks_are_report
 # --- 29: which queue -------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_version
 async def test_29_a_job_without_the_label_runs_at_once_and_is_not_managed(world: World) -> None:
     made = await world.submit(job("free", queue=None, template=pod_template(16)))
     assert not made["spec"].get("suspend")

@@ -36,6 +36,8 @@ LABEL: Final = "example.com/accelerator"
 AT_ONCE: Final = 5
 ARRAY: Final = 30
 URGENT: Final = "urgent"
+PAUSE: Final = 0.5
+"""Seconds between two looks, each of which is a process."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -112,7 +114,7 @@ async def says(world: World, line: str, *texts: str, identity: str = "tenant") -
         return all(text in printed for text in texts)
 
     try:
-        await eventually(f"queuectl {line} says {texts}", look)
+        await eventually(f"queuectl {line} says {texts}", look, pause=PAUSE)
     except AssertionError as problem:
         raise AssertionError(f"{problem}\n{printed}") from None
 
@@ -132,12 +134,12 @@ async def test_a_researchers_day(world: World, tmp_path: Path) -> None:
         most = max(most, len(await listed(world, "get workloads --mine --phase Admitted")))
         return len(await listed(world, "get workloads --mine --phase Finished")) >= AT_ONCE
 
-    await eventually("some of the sweep are over", some_are_over)
+    await eventually("some of the sweep are over", some_are_over, pause=PAUSE)
     assert most == AT_ONCE
     await typed(world, f"hold job/sweep-{ARRAY - 1} job/sweep-{ARRAY - 2} --yes --reason lunch")
     await says(world, "get workloads --mine --phase Pending", "OnHold")
     await typed(world, "cancel array/sweep --yes")
-    await eventually("the sweep is cancelled", lambda: _none_left(world))
+    await eventually("the sweep is cancelled", lambda: _none_left(world), pause=PAUSE)
     await submitted(
         world, tmp_path, of_file("good", 1), of_file("bad", 1, code=3), of_file("long", LONG, limit=5)
     )
@@ -154,7 +156,7 @@ async def test_a_researchers_day(world: World, tmp_path: Path) -> None:
     await typed(world, "wait job/evening --for started --timeout 90s")
     await says(world, "waited job/evening", "quota of nvidia.com/gpu in flavor a100 at ClusterQueue/lab")
     await typed(world, "cancel job/evening --yes")
-    found = await eventually("it is over", lambda: _deleted(world, "evening"))
+    found = await eventually("it is over", lambda: _deleted(world, "evening"), pause=PAUSE)
     assert [one["outcome"] for one in found["end"]["attempts"]] == ["Preempted", "Cancelled"]
 
 
@@ -182,7 +184,7 @@ async def test_work_that_follows_other_work(world: World, tmp_path: Path) -> Non
         assert ends[name]["end"]["startedAt"] >= ends[before]["end"]["endedAt"]
     assert sorted(await listed(world, "get workloads --mine")) == ["later", "never"]
     await typed(world, "cancel --mine --yes")
-    await eventually("they are cancelled", lambda: _none_left(world))
+    await eventually("they are cancelled", lambda: _none_left(world), pause=PAUSE)
 
 
 async def _deleted(world: World, name: str) -> Json | None:
@@ -200,7 +202,7 @@ async def test_an_admins_day(world: World, tmp_path: Path) -> None:
     async def all_run() -> bool:
         return len(await listed(world, "get workloads --mine --phase Admitted")) == AT_ONCE
 
-    await eventually("all run", all_run)
+    await eventually("all run", all_run, pause=PAUSE)
     smaller = cluster_queue("lab", AT_ONCE - 2, preemption={"withinClusterQueue": "LowerPriority"})
     file = tmp_path / "smaller.yaml"
     file.write_text(yaml.safe_dump(smaller))
@@ -218,9 +220,9 @@ async def test_an_admins_day(world: World, tmp_path: Path) -> None:
     await says(world, "get clusterqueues", "Ready, QuotaBeyondNodes", identity="admin")
     await says(world, "info node/node-2", "example.com/repair=fan:NoSchedule", identity="admin")
     await _patch_node(world, "node-1", {"unschedulable": None})
-    await eventually("all run", all_run)
+    await eventually("all run", all_run, pause=PAUSE)
     await typed(world, "cancel --mine --yes")
-    await eventually("they are cancelled", lambda: _none_left(world))
+    await eventually("they are cancelled", lambda: _none_left(world), pause=PAUSE)
 
 
 async def _patch_node(world: World, name: str, spec: Json) -> None:
