@@ -84,8 +84,11 @@ def stored_toleration(item: Json) -> Toleration:
     )
 
 
-def required_affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], ...]:
-    """Required node affinity of a pod with spec `spec`. Raises BadField."""
+def required_affinity(spec: Json, path: str, *, fields: bool = False) -> tuple[tuple[Requirement, ...], ...]:
+    """Required node affinity of a pod with spec `spec`. Raises BadField.
+
+    `fields`: also what it says of fields of a node, as if they were labels.
+    """
     path = f"{path}.affinity"
     node = mapping(mapping(spec, "affinity", path), "nodeAffinity", path)
     path = f"{path}.nodeAffinity"
@@ -94,6 +97,8 @@ def required_affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], .
     terms = []
     for term in objects(required, "nodeSelectorTerms", f"{path}.{key}", MAX_TERMS):
         expressions = objects(term, "matchExpressions", f"{path}.{key}", MAX_EXPRESSIONS)
+        if fields:
+            expressions = (*expressions, *objects(term, "matchFields", f"{path}.{key}", MAX_EXPRESSIONS))
         # An empty term matches no node; one on fields of a node alone says nothing about its labels.
         if expressions or term.get("matchFields"):
             terms.append(tuple(_requirement(item, f"{path}.{key}.matchExpressions") for item in expressions))

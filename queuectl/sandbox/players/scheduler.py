@@ -41,7 +41,8 @@ class _Room:
     def observe(self, node: Node) -> bool:
         """Return whether further pods may fit it now."""
         changed, self.node = node != self.node, node
-        self.labels, self.allocatable = dict(node.labels), dict(node.allocatable)
+        self.labels = {**dict(node.labels), "metadata.name": node.name}
+        self.allocatable = dict(node.allocatable)
         return changed and self.open
 
     @property
@@ -226,5 +227,5 @@ def _requests(pod: Object) -> Amounts:
 def _shape(pod: Object) -> _Shape:
     """Raises RequestProblem and BadField."""
     own = read_constraints(pod["spec"], "spec")
-    affinity = required_affinity(pod["spec"], "spec")
+    affinity = required_affinity(pod["spec"], "spec", fields=True)
     return _Shape(_requests(pod), own.node_selector, affinity, own.tolerations)

@@ -182,6 +182,18 @@ async def test_pods_go_where_selector_taints_and_free_gpus_allow(cluster: Cluste
         assert found["spec"]["nodeName"] == "a"
 
 
+async def test_a_pod_that_names_its_node_goes_to_no_other(cluster: Cluster) -> None:
+    await cluster.node("a", gpus=2)
+    for name, node in (("here", "a"), ("elsewhere", None)):
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node or "b"]}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        template = pod_template(run=None, gpus=1)
+        template["spec"]["affinity"] = {"nodeAffinity": required}
+        await cluster.create("pods", pod(name, template))
+        found = await cluster.until("pods", name, lambda p: condition(p, "PodScheduled"), "tried")
+        assert found["spec"].get("nodeName") == node
+
+
 async def test_all_pods_of_one_shape_start_when_a_node_grows(cluster: Cluster) -> None:
     await cluster.node("a", gpus=0)
     await cluster.create("jobs", job("gang", pod_template(run=None), parallelism=5, completions=5))
