@@ -745,7 +745,7 @@ async def test_bad_yaml_is_refused_with_its_place(
     assert says in await rest.refused(answer, status)
 
 
-@pytest.mark.parametrize("module", ["trials", "plan"])
+@pytest.mark.parametrize("module", ["trials", "engines"])
 async def test_a_state_that_does_not_come_to_rest_is_said_to_be_so(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
