@@ -46,10 +46,11 @@ class _Lane:
     tries: int = 0
     denials: int = 0
     """Tries that the API server denied, one after another."""
-    counts: int = 0
-    """Counts of its pods that said that it is alive, one after another, since its object changed."""
+    alive_since: float | None = None
+    """When the first count of its pods began that said that it is alive, since its object changed, by the
+    clock of the loop; None: there is none."""
     counted_at: float = float("-inf")
-    """When the last of them began, by the clock of the loop."""
+    """When the last count began."""
     pause: asyncio.TimerHandle | None = None
     """Before the next of them."""
     changed: bool = False
@@ -136,7 +137,7 @@ class Lanes:
         lane = self._lanes.get(workload)
         if lane is None or lane.changed:
             return
-        lane.changed, lane.counts = True, 0
+        lane.changed, lane.alive_since = True, None
         if lane.pause is not None:
             lane.pause.cancel()
             self._timers.discard(lane.pause)
@@ -208,7 +209,7 @@ class Lanes:
             except ClusterUnavailable as error:
                 # An API server that restarts may deny a write before it has read its rules, and nothing that
                 # needs it goes on while it is away.
-                lane.denials = lane.counts = 0
+                lane.denials, lane.alive_since = 0, None
                 delay = self._retry_in(job, lane, error)
             except Exception:
                 # A bug that one workload triggers must not stop the work on all others.
@@ -244,7 +245,7 @@ class Lanes:
         job = lane.jobs.popleft()
         if isinstance(job, Effect):
             self._since.pop(job.key, None)
-        lane.tries = lane.denials = lane.counts = 0
+        lane.tries, lane.denials, lane.alive_since = 0, 0, None
         if lane.jobs:
             self._make_ready(workload, lane)
         else:
@@ -323,14 +324,16 @@ class Lanes:
         if probe.attempt <= lane.over:
             return None
         lane.changed, lane.counted_at = False, asyncio.get_running_loop().time()
+        still = lane.counted_at - lane.alive_since if lane.alive_since is not None else 0.0
         nodes = self._unreachable()
         events: list[Event] = [PodsCounted(probe.workload, probe.attempt, alive=False)]
         if probe.at_most is not None:
             events = await self._cluster.count_fewer(probe, nodes)
-        elif await self._cluster.anything_alive(probe.ref, counts=lane.counts, unreachable=nodes):
+        elif await self._cluster.anything_alive(probe.ref, still=still, unreachable=nodes):
             events = []
         if not events:
-            lane.counts += 1
+            if lane.alive_since is None and not lane.changed:
+                lane.alive_since = lane.counted_at
             return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
         self._emit(events)
         return None

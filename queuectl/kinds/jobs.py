@@ -101,15 +101,25 @@ class PodLabel(NamedTuple):
     """Every pod with it counts, whatever owns the pod."""
 
 
+REQUEST_SECONDS: Final = 60.0
+"""The API server ends a request after this time, unless it was started with another --request-timeout."""
+
+
 class Copies(NamedTuple):
-    """Children to which the controller of an object copies its suspend field and its annotations."""
+    """Children to which the controller of an object copies its suspend field."""
 
     kind: str
     """Name of their row."""
     label: str
     """Their label with the name of the object."""
-    observed: tuple[str, ...]
-    """Path of the generation that their own controller has seen."""
+    observed: tuple[str, ...] = ()
+    """Path of the generation that their own controller has seen; empty: there is none, and the time tells at
+    which it said that they are suspended."""
+
+    def over(self, seconds: float) -> bool:
+        """Whether only pods count after so many seconds: times leave a doubt, and of an object that a tenant
+        made in the name of the controller nothing may ever be said."""
+        return not self.observed and seconds >= REQUEST_SECONDS
 
 
 class KindRefusal(NamedTuple):
@@ -294,6 +304,11 @@ class JobKind:
             return sign.shows(obj, conditions(obj))
         generation = value_at(obj, ("metadata", "generation"))
         return self.suspended(obj) and value_at(obj, tuple(sign.of)) == generation is not None
+
+    def said_suspended_at(self, obj: Json) -> datetime | None:
+        """When its controller began to say so, in whole seconds, UTC; None: no condition has the time."""
+        of = self.seen.sign.of
+        return _time(conditions(obj, "lastTransitionTime").get(of)) if isinstance(of, str) else None
 
     def speaks(self, obj: Json) -> bool:
         """Has its controller said whether it is suspended?"""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from queuectl.core.model.workload import WorkloadOutcome
-from queuectl.kinds.jobs import Ending, JobKind, PodLabel, Sign, Status
+from queuectl.kinds.jobs import Copies, Ending, JobKind, PodLabel, Sign, Status
 from queuectl.kinds.json_fields import MAX_COUNT, BadField, Json, checked, integer, mapping, objects
 from queuectl.kinds.podsets import MAX_ENTRIES, Count, Each, PodSetGroup, Templates
 from queuectl.kinds.start_patch import LABELLED
@@ -154,6 +154,8 @@ JOB_SET: Final = JobKind(
         LABELLED,
     ),
     children=("Job",),
+    # It is said to be suspended when its Jobs are: each may have a request for a pod on its way.
+    suspends=Copies("Job", "jobset.sigs.k8s.io/jobset-name"),
     managed_by=(("spec", "managedBy"), ("jobset.sigs.k8s.io/jobset-controller",)),
     kept="the webhook of JobSet refuses changes of spec.replicatedJobs but scheduling fields",
 )

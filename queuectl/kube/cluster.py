@@ -48,10 +48,10 @@ _STOP_WRITES: Final = 4
 """Requests of one try to stop an object: enough for one that changes once meanwhile."""
 _CONDITION_TRIES: Final = 2
 """Of the condition on a pod that is deleted: it may change once meanwhile."""
-SILENT_COUNTS: Final = 27
-"""Some ten minutes, far longer than any request takes: a controller silent for so long is not there."""
-UNHEARD_COUNTS: Final = 4
-"""Some three seconds: the controller of this kind has not said anything about any object yet."""
+SILENT_SECONDS: Final = 600.0
+"""Far longer than any request takes: a controller silent for so long is not there."""
+UNHEARD_SECONDS: Final = 3.0
+"""Where the controller of this kind has not said anything about any object yet."""
 
 
 class KubeCluster:
@@ -211,27 +211,27 @@ class KubeCluster:
         self,
         ref: ObjectRef,
         *,
-        counts: int = 0,
+        still: float = 0.0,
         unreachable: Set[str] = frozenset(),
     ) -> bool:
         """By consistent reads: may the object make pods, or is one of its pods alive?
 
         A suspended object may make pods until its controller says that it has seen the suspension, unless
-        that controller has been silent for so many counts that it is not there. A pod that is being deleted
+        that controller has been silent for so long that it is not there. A pod that is being deleted
         on an unreachable node does not count (M13).
         """
         kind = self._kinds[ref.kind]
         with _repeatable():
             obj = await self._read(kind, ref)
-            silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
+            silent = still >= (SILENT_SECONDS if kind.name in self._heard else UNHEARD_SECONDS)
             if obj is not None and await self._liveness.may_make_pods(
-                kind, obj, silent=silent, counts_deleted=not unreachable
+                kind, obj, still=still, silent=silent, counts_deleted=not unreachable
             ):
                 return True
             alive = await self._liveness.pods_alive(kind, ref, obj, unreachable) > 0
             if silent and not alive:
-                text = "%s has no pods after %d counts: its controller is not waited for any longer"
-                log.warning(text, "/".join(ref[:3]), counts)
+                text = "%s has no pods after %.0f s: its controller is not waited for any longer"
+                log.warning(text, "/".join(ref[:3]), still)
             return alive
 
     async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -31,25 +32,29 @@ class Liveness:
         self._kinds = kinds
 
     async def may_make_pods(
-        self, kind: JobKind, obj: Object, *, silent: bool, counts_deleted: bool = True
+        self, kind: JobKind, obj: Object, *, still: float, silent: bool, counts_deleted: bool = True
     ) -> bool:
         """May the object make pods, or a child that has its podsets or is suspended with it?
 
-        `silent`: their controllers are not there, so that what is suspended makes none. `counts_deleted`:
-        what their status says of pods counts, which has those that are being deleted on unreachable nodes.
+        `still`: for how many seconds it may already, without a change of it. `silent`: their controllers are
+        not there, so that what is suspended makes none. `counts_deleted`: what their status says of pods
+        counts, which has those that are being deleted on unreachable nodes.
         """
         may = partial(_may, silent=silent, counts_deleted=counts_deleted)
-        told = kind.says_suspended(obj)
-        if (copies := kind.suspends) is not None:
-            row = self._kinds[copies.kind]
-            for copy in await self._copied(copies, row, obj):
-                if may(row, copy, told=_says_so_now(copies, row, copy)):
+        told, row, above = kind.says_suspended(obj), kind, obj
+        if (below := child_row(self._kinds, kind)) is not None:
+            child = await read_child(below, self._session, obj)
+            if child is not None:
+                if may(below, child, told=below.says_suspended(child)):
+                    return True
+                row, above = below, child
+        copies = row.suspends
+        if copies is not None and finished(row, above) is None and not (silent or copies.over(still)):
+            copied, started = self._kinds[copies.kind], _started_at(obj)
+            for copy in await self._copied(copies, copied, above):
+                if may(copied, copy, told=_says_so_now(copies, copied, copy, started)):
                     return True
                 told = told or _marks(copy) == _marks(obj) != (None, None)
-        elif (below := child_row(self._kinds, kind)) is not None:
-            child = await read_child(below, self._session, obj)
-            if child is not None and may(below, child, told=below.says_suspended(child)):
-                return True
         return may(kind, obj, told=told)
 
     async def _copied(self, copies: Copies, row: JobKind, obj: Object) -> list[Object]:
@@ -80,7 +85,7 @@ class Liveness:
         pods = api_path("", "v1", "pods", ref.namespace)
         parents: dict[str, Object | None] = {}
         alive: set[str] = set()
-        labelled = obj is not None and _started_by_us(obj, ref)
+        labelled = obj is not None and _started_at(obj) is not None
         for selector, label in kind.pod_selectors(obj, ref.name, ref.uid).items():
             if label.prefix and labelled:
                 continue
@@ -179,10 +184,21 @@ def _may(kind: JobKind, obj: Object, *, silent: bool, told: bool, counts_deleted
     return not silent and (not told or (counts_deleted and kind.status(obj).quiet is False))
 
 
-def _says_so_now(copies: Copies, row: JobKind, child: Object) -> bool:
-    """Has its own controller seen that it is suspended? It is not asked again: its status must be current."""
+def _says_so_now(copies: Copies, row: JobKind, child: Object, started: datetime | None) -> bool:
+    """Has its own controller seen that it is suspended? It is not asked again: its status must be current.
+
+    `started`: when the object was let go, in UTC; None: any time counts. What was said before that is of an
+    earlier suspension, and the controller may be making pods since.
+    """
     generation = value_at(child, ("metadata", "generation"))
-    return row.says_suspended(child) and value_at(child, copies.observed) == generation is not None
+    if not row.says_suspended(child):
+        return False
+    if copies.observed:
+        return generation is not None and bool(value_at(child, copies.observed) == generation)
+    if generation == 1 or started is None:  # in the first case it was never let go
+        return True
+    said = row.said_suspended_at(child)
+    return said is not None and said > started
 
 
 def _marks(obj: Json) -> tuple[str | None, str | None]:
@@ -195,10 +211,12 @@ def _marks(obj: Json) -> tuple[str | None, str | None]:
     return annotations.get(ADMISSION_ANNOTATION), annotations.get(STOPPED_ANNOTATION)
 
 
-def _started_by_us(obj: Object, ref: ObjectRef) -> bool:
-    """Whether a start has labelled its pod templates."""
-    annotation = (obj["metadata"].get("annotations") or {}).get(ADMISSION_ANNOTATION)
-    return parse(annotation, WorkloadId(ref.uid)) is not None
+def _started_at(obj: Object) -> datetime | None:
+    """When the object was let go last, in UTC; None: not by an admission."""
+    metadata = obj["metadata"]
+    annotation = (metadata.get("annotations") or {}).get(ADMISSION_ANNOTATION)
+    admission = parse(annotation, WorkloadId(metadata["uid"]))
+    return admission.attempt.admitted_at if admission is not None else None
 
 
 def _label(pod: Any, key: str) -> str:

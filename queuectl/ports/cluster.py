@@ -88,12 +88,13 @@ class Cluster(Protocol):
         self,
         ref: ObjectRef,
         *,
-        counts: int = 0,
+        still: float = 0.0,
         unreachable: Set[str] = frozenset(),
     ) -> bool:
         """By consistent reads: may the object make pods, or is any of its pods alive?
 
-        `counts`: how many before this one said that it is. After many, its controller is not waited for.
+        `still`: for how many seconds counts have said that it is, without a change of it. After long its
+        controller is not waited for.
         `unreachable`: nodes on which pods that are being deleted count as gone (M13).
         """
 

@@ -231,7 +231,7 @@ class Mirror:
         self,
         ref: ObjectRef,
         *,
-        counts: int = 0,
+        still: float = 0.0,
         unreachable: Set[str] = frozenset(),
     ) -> bool:
         """As decided: none of a workload that is stopped, over or gone."""

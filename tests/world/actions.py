@@ -337,11 +337,11 @@ class Actions:
         await asyncio.sleep(seconds)
         self._world.operators.paused = False
 
-    async def _operators_slow(self, seconds: float) -> None:
-        """Each of their requests arrives late."""
+    async def _operators_slow(self, seconds: float, client: str = OPERATORS) -> None:
+        """Each of their requests arrives late. `client`: all of them, or those of the cluster alone."""
         self._meets("operators slow")
         until = self._world.loop.time() + seconds
-        self._world.network.faults.append(Fault("slow", OPERATORS, until))
+        self._world.network.faults.append(Fault("slow", client, until))
 
     async def _requests(
         self, kind: str, client: str, seconds: float, rate: float, leases: bool = False

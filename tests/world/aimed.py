@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.world.schedule import FAMILIES, Schedule, Step
+from tests.world.schedule import FAMILIES, OF_CLUSTER, Schedule, Step
 
 
 def _aimed(seed: int, *steps: Step, kinds: tuple[str, ...] = FAMILIES[0]) -> Schedule:
@@ -131,6 +131,16 @@ AIMED: Final = (
         _when("running", "hold", "team-b", "w1"),
         Step(30.0, "stray", ("team-b", "w1")),
         kinds=FAMILIES[2],
+    ),
+    # A JobSet is stopped while the request for a pod of its Job is on its way.
+    _aimed(
+        8,
+        Step(0.5, "stop queue", ("team-a", "Hold")),
+        _submit(1.0, "team-a", "w0", "JobSet"),
+        Step(4.9, "operators slow", (15.0, OF_CLUSTER)),
+        Step(5.0, "stop queue", ("team-a", "None")),
+        Step(6.0, "hold", ("team-a", "w0")),
+        kinds=("TrainJob", "JobSet"),
     ),
 )
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 _STILL, _STILL_AFTER_FAULTS = 15.0, 40.0
 """Seconds without a write: longer than pods take to end; than every backoff."""
 _STILL_UNDONE: Final = TO_FAIL + 40.0
-"""Where a write is not acknowledged: longer than a stop waits for the operator to fail its object. It looks
-again 30 s after its last try."""
+"""Where a write is not acknowledged or an attempt is evicted: longer than a stop waits for the operator to
+fail its object, or for a pod that may be on its way. It looks again 30 s after its last try."""
 _AFTER_SILENCE: Final = 120.0
 """Seconds after a watch fell silent or a request was left without an answer: longer than until a silent
 watch is found, and than a page of a list is waited for."""
@@ -96,6 +96,13 @@ class Judge:
                 return fresh
         return None
 
+    def _undone(self) -> bool:
+        store = self._world.memory.store
+        attempts = (stored.attempt for stored in store.workloads.values())
+        return bool(store.effects) or any(
+            attempt is not None and attempt.state is AttemptState.EVICTING for attempt in attempts
+        )
+
     async def _rests(self, when: str, *, first: bool) -> bool:
         """Wait until nothing is written any more. Returns whether that happened."""
         world = self._world
@@ -103,7 +110,7 @@ class Judge:
         from_time = world.silent_since + _AFTER_SILENCE
         while world.loop.time() - begun < _RESTS:
             await asyncio.sleep(5.0)
-            still = _STILL_UNDONE if world.memory.store.effects else self._still() if first else _STILL
+            still = _STILL_UNDONE if self._undone() else self._still() if first else _STILL
             since = max(world.last_write, begun)
             if world.leads and world.loop.time() >= max(since + still, from_time):
                 world.say(f"at rest {since - begun:.0f} s {when}")

@@ -42,12 +42,13 @@ _JOBSET: Final = "jobset.sigs.k8s.io"
 _WAITS_FOR_HEAD: Final = {"cpu": "200m", "memory": "256Mi"}
 
 
-async def operate(api: Session, clock: Clock, kinds: Sequence[str]) -> None:
-    """Scheduler, kubelet, Job controller, and the operators of these kinds, until cancelled."""
+async def operate(api: Session, own: Session, clock: Clock, kinds: Sequence[str]) -> None:
+    """Scheduler, kubelet, Job controller by `api`, and the operators of these kinds by `own`, until
+    cancelled."""
     by_owner = {"owner": controller_uid}
     pods = Informer(api, PODS, clock, {"node": node_of, **by_owner})
     nodes, jobs = Informer(api, "/api/v1/nodes", clock), Informer(api, JOBS, clock, by_owner)
-    made = {name: Informer(api, _collection(name), clock, by_owner) for name in kinds}
+    made = {name: Informer(own, _collection(name), clock, by_owner) for name in kinds}
     players: list[Any] = [
         Nodes(api, nodes, clock),
         Scheduler(api, pods, nodes, clock),
@@ -55,15 +56,15 @@ async def operate(api: Session, clock: Clock, kinds: Sequence[str]) -> None:
         JobController(api, jobs, pods, clock),
     ]
     if "PyTorchJob" in made:
-        players.append(TrainingOperator(api, made["PyTorchJob"], pods, clock))
+        players.append(TrainingOperator(own, made["PyTorchJob"], pods, clock))
     if "JobSet" in made:
-        players.append(JobSets(api, made["JobSet"], jobs, clock))
+        players.append(JobSets(own, made["JobSet"], jobs, clock))
     if "TrainJob" in made:
-        players.append(TrainJobs(api, made["TrainJob"], made["JobSet"], clock))
+        players.append(TrainJobs(own, made["TrainJob"], made["JobSet"], clock))
     if "RayCluster" in made:
-        players.append(RayClusters(api, made["RayCluster"], pods, clock))
-        players.append(RayJobs(api, made["RayJob"], made["RayCluster"], jobs, clock))
-        players.append(RayServices(api, made["RayService"], made["RayCluster"], clock))
+        players.append(RayClusters(own, made["RayCluster"], pods, clock))
+        players.append(RayJobs(own, made["RayJob"], made["RayCluster"], jobs, clock))
+        players.append(RayServices(own, made["RayService"], made["RayCluster"], clock))
     stores = [nodes, pods, jobs, *made.values()]
     async with asyncio.TaskGroup() as tasks:
         for store in stores:

@@ -91,7 +91,7 @@ class Safety:
     def _workload(self, kind: Any, obj: Object, sender: str, *, gone: bool) -> None:
         uid = obj["metadata"]["uid"]
         if (owner := controller_uid(obj)) is not None:
-            made_by_operator = sender == OPERATORS and uid not in self._edited
+            made_by_operator = sender.startswith(OPERATORS) and uid not in self._edited
             if made_by_operator or uid in self._above:
                 self._above[uid] = owner
             else:

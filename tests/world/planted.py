@@ -164,8 +164,8 @@ BUGS: Final = (
     PlantedBug(
         "a controller of a kind that is slow counts as gone",
         _CLUSTER + "anything_alive",
-        "SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS",
-        "UNHEARD_COUNTS",
+        "SILENT_SECONDS if kind.name in self._heard else UNHEARD_SECONDS",
+        "UNHEARD_SECONDS",
         needs=("submit", "operators slow when started", "hold when started"),
     ),
     PlantedBug(
@@ -236,6 +236,13 @@ BUGS: Final = (
         "if row is not None and row in between]",
         "if False]",
         aimed=7,
+    ),
+    PlantedBug(
+        "a Job of a JobSet that was suspended before the start tells of the stop",
+        "queuectl.kube.liveness:_says_so_now",
+        "return said is not None and said > started",
+        "return said is not None",
+        aimed=9,
     ),
     # --- watches and kinds
     PlantedBug(

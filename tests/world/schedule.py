@@ -39,6 +39,8 @@ TEAMS: Final = {"team-a": 4, "team-b": 4, "guests": 0}
 """GPUs of the queue of each namespace; their cohort lends them to all."""
 REPLICAS: Final = ("one", "two")
 OPERATORS: Final = "operators"
+OF_CLUSTER: Final = f"{OPERATORS}.cluster"
+"""Scheduler, kubelet and Job controller: the others may be fast while these are slow."""
 """Of kinds, kube-scheduler and kubelets: one process."""
 SECONDS: Final = 60.0
 """Of virtual time in which steps happen."""
@@ -338,7 +340,7 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "pause": (3, lambda r: (*_replica(r), r.choice((3.0, 12.0, 40.0)))),
     "block loop": (1, lambda r: (*_replica(r), r.choice((5.0, 15.0)))),
     "operators pause": (2, lambda r: (r.choice((2.0, 8.0, 20.0)),)),
-    "operators slow": (2, lambda r: (r.choice((5.0, 15.0, 30.0)),)),
+    "operators slow": (2, lambda r: r.choice(((5.0,), (15.0, OF_CLUSTER), (30.0,)))),
     "requests": (5, lambda r: (*_window(_WINDOWS["requests"], 30.0)(r), r.random() < 0.3)),
     "watches": (4, _window(WATCH_FAULTS, 60.0)),
     "expire": (

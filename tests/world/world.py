@@ -44,7 +44,7 @@ from tests.world.operators import Webhooks, operate
 from tests.world.oracles import Safety, phases
 from tests.world.readers import Readers
 from tests.world.replica import KINDS, SETTINGS, Replica
-from tests.world.schedule import FAMILIES, OPERATORS, REPLICAS, Schedule, Step
+from tests.world.schedule import FAMILIES, OF_CLUSTER, OPERATORS, REPLICAS, Schedule, Step
 
 _STARTS_AGAIN: Final = (1.0, 5.0)
 """Seconds from the end of a replica to its next start."""
@@ -330,7 +330,8 @@ class World:
         return self.loop.spawn(self.loop.thread(name), work, name)
 
     async def _play(self) -> None:
-        operators = operate(self.session("admin", OPERATORS), self, self.kinds)
+        of_cluster, own = self.session("admin", OF_CLUSTER), self.session("admin", OPERATORS)
+        operators = operate(of_cluster, own, self, self.kinds)
         self.loop.spawn(self.operators, operators, OPERATORS)
         for replica in self.replicas.values():
             replica.start()

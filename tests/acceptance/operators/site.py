@@ -80,10 +80,10 @@ class CountingCluster(KubeCluster):
         self,
         ref: ObjectRef,
         *,
-        counts: int = 0,
+        still: float = 0.0,
         unreachable: Set[str] = frozenset(),
     ) -> bool:
-        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable)
+        alive = await super().anything_alive(ref, still=still, unreachable=unreachable)
         self.looks[ref.uid] += alive
         return alive
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest_asyncio
 from queuectl.core.model.events import Event, Result, WorkloadObserved
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import ObjectRef
+from queuectl.kinds.admission import render, rfc3339
+from queuectl.kinds.reserved_keys import ADMISSION_ANNOTATION
 from queuectl.kinds.start_patch import STARTED
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import Forbidden
@@ -21,11 +24,11 @@ from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import Object, Session, api_path
 from queuectl.kube.sources import sources
 from tests.integration.kube.scripted import QUICK
-from tests.integration.kube.sites import CRDS, NAMESPACE, Site, definition, effect, in_process
+from tests.integration.kube.sites import CRDS, NAMESPACE, Site, definition, effect, in_process, job, jobs
 from tests.integration.sandbox.polling import eventually
 from tests.job_kinds import JOB_KINDS
 from tests.unit.kinds.computed_objects import app_wrapper, its_job_set, train_job
-from tests.unit.kinds.kind_objects import SUSPENDED
+from tests.unit.kinds.kind_objects import SUSPENDED, job_set
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TRAIN, JOB_SET = JOB_KINDS["TrainJob"], JOB_KINDS["JobSet"]
@@ -104,6 +107,53 @@ async def test_its_job_set_may_make_pods_until_that_is_seen_suspended_too(site: 
     status["replicatedJobsStatus"] = [{"name": "node", "active": 0}]
     await site.session.patch(f"{JOB_SETS}/stopped/status", {"status": status})
     assert not await site.cluster.anything_alive(ref)
+
+
+@pytest.mark.parametrize("kind", ["TrainJob", "JobSet"])
+async def test_a_job_below_may_have_a_pod_on_its_way_until_it_was_seen_suspended_after_the_start(
+    site: Site, kind: str
+) -> None:
+    """The Job controller makes pods before it writes that the Job runs: until then it says what it said
+    before the start, also when the Job is suspended meanwhile."""
+    name = f"on-its-way-{kind.lower()}"
+    if kind == "TrainJob":
+        made = await _train_job(site, name)
+        child = top = await _job_set(site, made)
+        start = effect(await _told(site, made), kind, child=child)
+    else:
+        body = job_set(("node", 1, 4))
+        labels = body["metadata"]["labels"]
+        body["metadata"] = {"name": name, "namespace": NAMESPACE, "labels": labels}
+        made = top = await site.create(JOB_SETS, body)
+        start = effect(made, kind)
+    annotation = render(start.attempt, "main", start.flavors)
+    path = f"{TRAIN_JOBS if kind == 'TrainJob' else JOB_SETS}/{name}"
+    await site.session.patch(path, {"metadata": {"annotations": {ADMISSION_ANNOTATION: annotation}}})
+    await site.session.patch(f"{JOB_SETS}/{name}/status", {"status": {"conditions": [SUSPENDED]}})
+    below = job(name)
+    below["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": name}
+    owner = {"apiVersion": JOB_SET.api_version, "kind": "JobSet", "name": name, "controller": True}
+    below["metadata"]["ownerReferences"] = [owner | {"uid": top["metadata"]["uid"]}]
+    await site.create(jobs(), below)
+
+    async def alive(still: float = 0.0) -> bool:
+        return await site.cluster.anything_alive(start.workload.ref, still=still)
+
+    async def says(after: timedelta) -> None:
+        condition = SUSPENDED | {"lastTransitionTime": rfc3339(start.attempt.admitted_at + after)}
+        await site.session.patch(f"{jobs(name)}/status", {"status": {"conditions": [condition]}})
+
+    assert await alive(), "its controller has not seen it"
+    await says(timedelta(seconds=-1))
+    assert not await alive(), "it was never let go"
+    for suspend in (False, True):
+        await site.session.patch(jobs(name), {"spec": {"suspend": suspend}})
+        assert await alive(59.0)
+        assert not await alive(60.0), "no request takes longer"
+    await says(timedelta())
+    assert await alive(), "in the second of the start, or before"
+    await says(timedelta(seconds=1))
+    assert not await alive()
 
 
 @pytest.mark.parametrize("label", ["of a start", "of its operator"])

@@ -16,7 +16,7 @@ from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Effect, Eviction, Verb, WorkloadOutcome
 from queuectl.kinds.patches import TO_FAIL, stop_after
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
-from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
+from queuectl.kube.cluster import SILENT_SECONDS, UNHEARD_SECONDS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
 from queuectl.kube.sources import sources
 from queuectl.ports.cluster import ClusterUnavailable
@@ -235,10 +235,10 @@ async def test_of_a_controller_that_is_silent_for_too_long_only_pods_count(site:
     await _says(site, "silence", True)
     seen = await _started(site, "silence")
     ref = effect(seen).workload.ref
-    assert await site.cluster.anything_alive(ref, counts=SILENT_COUNTS), "it is not even suspended"
+    assert await site.cluster.anything_alive(ref, still=SILENT_SECONDS), "it is not even suspended"
     await site.cluster.stop(effect(seen, verb=Verb.STOP))
-    assert await site.cluster.anything_alive(ref, counts=SILENT_COUNTS - 1)
-    assert not await site.cluster.anything_alive(ref, counts=SILENT_COUNTS)
+    assert await site.cluster.anything_alive(ref, still=SILENT_SECONDS - 1)
+    assert not await site.cluster.anything_alive(ref, still=SILENT_SECONDS)
 
 
 async def test_a_kind_without_a_controller_is_waited_for_some_seconds_only(site: Site) -> None:
@@ -247,13 +247,13 @@ async def test_a_kind_without_a_controller_is_waited_for_some_seconds_only(site:
     ref = effect(seen := await _get(site, "without")).workload.ref
     await cluster.start(effect(seen))
     await cluster.stop(effect(await _get(site, "without"), verb=Verb.STOP))
-    assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS - 1)
-    assert not await cluster.anything_alive(ref, counts=UNHEARD_COUNTS)
+    assert await cluster.anything_alive(ref, still=UNHEARD_SECONDS - 1)
+    assert not await cluster.anything_alive(ref, still=UNHEARD_SECONDS)
 
     await site.job("other")
     await _says(site, "other", True)
     await cluster.start(effect(await _get(site, "other")))
-    assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS), "it has a controller"
+    assert await cluster.anything_alive(ref, still=UNHEARD_SECONDS), "it has a controller"
 
 
 async def test_a_new_leader_hears_of_the_controller_of_a_kind_by_what_it_lists(site: Site) -> None:
@@ -265,11 +265,11 @@ async def test_a_new_leader_hears_of_the_controller_of_a_kind_by_what_it_lists(s
     await cluster.start(effect(seen))
     await cluster.stop(effect(await _get(site, "listed"), verb=Verb.STOP))
     source.seen(await _get(site, "listed"))
-    assert not await cluster.anything_alive(ref, counts=UNHEARD_COUNTS)
+    assert not await cluster.anything_alive(ref, still=UNHEARD_SECONDS)
 
     await site.job("spoken")
     source.seen(await _says(site, "spoken", True))
-    assert await cluster.anything_alive(ref, counts=UNHEARD_COUNTS)
+    assert await cluster.anything_alive(ref, still=UNHEARD_SECONDS)
 
 
 # --- a Job that is to fail

@@ -39,8 +39,8 @@ from queuectl.ports.ledger import LedgerRefused, LedgerUnavailable, PlanFailed
 from tests.builders import seen
 from tests.doubles.ledger import MemoryLedger
 
-PATIENCE = 5
-"""Number of counts for which a controller is waited for that says nothing."""
+PATIENCE = 0.01
+"""Seconds for which a controller is waited for that says nothing."""
 
 
 class Crash(BaseException):
@@ -161,13 +161,13 @@ class JobCluster:
         """How many starts are denied before one is accepted; None: all."""
         self.refuses_status_of = ""
         """LocalQueue of which status writes are refused."""
-        self.mute = False
+        self.mute, self.patience = False, PATIENCE
         """The controller of the Jobs does not say that it has seen a stop."""
         self.away_at: int | None = None
         """Number of counts after which the API server is unavailable once."""
         self.counted: asyncio.Event | None = None
         """Counts wait for it."""
-        self.counts: list[int] = []
+        self.counts: list[float] = []
         """Of each count of pods, how many it was told of before."""
         self.unanswered = 0
         """Number of starts that get no answer at first; `arrive` lets them through."""
@@ -293,17 +293,17 @@ class JobCluster:
         self,
         ref: ObjectRef,
         *,
-        counts: int = 0,
+        still: float = 0.0,
         unreachable: Set[str] = frozenset(),
     ) -> bool:
         if len(self.counts) == self.away_at:
             self.away_at, self.unavailable = None, 1
         self._maybe_away()
-        self.counts.append(counts)
+        self.counts.append(still)
         if self.counted is not None:
             await self.counted.wait()
         job = self.jobs.get(WorkloadId(ref.uid))
-        unseen = self.mute and counts < PATIENCE
+        unseen = self.mute and still < self.patience
         return job is not None and (job.pods > 0 or unseen or (not job.suspended and not job.finished))
 
     async def count_fewer(self, count: PodsToCount, unreachable: Set[str] = frozenset()) -> list[Event]:

@@ -78,7 +78,7 @@ async def test_a_workload_past_its_run_time_is_stopped_and_over_also_for_the_nex
 
 async def test_an_event_says_that_the_pods_of_an_evicted_workload_do_not_end() -> None:
     site = Site(SchedulingConfiguration(terminating_alarm=30), tick=10)
-    site.cluster.mute = True  # its controller does not say that it has seen the stop
+    site.cluster.mute, site.cluster.patience = True, 1e9  # it is not said that the stop was seen
     async with site.leading():
         site.cluster.submit(replace(A, max_run_seconds=100))
         await site.until(lambda: any(one.reason == "StillTerminating" for one in site.cluster.notices))

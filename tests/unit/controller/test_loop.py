@@ -445,7 +445,9 @@ async def test_a_controller_that_never_says_that_it_has_seen_a_stop_does_not_kee
     monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
     site = Site()
     await _hold_with_a_silent_controller(site)
-    assert site.cluster.counts == [*range(PATIENCE + 1)]
+    *waited, last = site.cluster.counts
+    assert waited[0] == 0
+    assert max(waited) < PATIENCE <= last
 
 
 async def test_a_controller_is_not_silent_while_the_api_server_is_away(
@@ -453,9 +455,10 @@ async def test_a_controller_is_not_silent_while_the_api_server_is_away(
 ) -> None:
     monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
     site = Site()
-    site.cluster.away_at = PATIENCE
+    site.cluster.away_at = 1
     await _hold_with_a_silent_controller(site)
-    assert site.cluster.counts == [*range(PATIENCE), *range(PATIENCE + 1)]
+    assert site.cluster.counts[:2] == [0, 0], "the time begins again"
+    assert site.cluster.counts[-1] >= PATIENCE
 
 
 async def test_a_job_deleted_while_it_runs_gives_its_quota_to_the_next() -> None:

@@ -79,7 +79,7 @@ class Neighbours(JobCluster):
         self,
         ref: ObjectRef,
         *,
-        counts: int = 0,
+        still: float = 0.0,
         unreachable: Set[str] = frozenset(),
     ) -> bool:
         await self._request(ref.name)
