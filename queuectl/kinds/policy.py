@@ -69,6 +69,8 @@ from queuectl.kinds.subject_policy_objects import (
 )
 from queuectl.kinds.workloads import MAX_NAME
 
+_ESCAPED: Final = re.compile(r"\\[bfnrtu]|\x7f")
+"""In ASCII JSON text: what may stand for a character that is not printable."""
 _DETAIL: Final = 500
 
 
@@ -228,7 +230,10 @@ def stored_object(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
 def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.ObjectPart:
     try:
         # Strict, as the schema in the API server: there "7" is no number, and "no" neither true nor false.
-        return _kind(key).model.model_validate_json(json.dumps(_printable(content)), strict=True)
+        text = json.dumps(content)
+        if _ESCAPED.search(text):
+            text = json.dumps(_printable(content))
+        return _kind(key).model.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = problems_of(error)[0]
         raise BadPolicy(f"{dotted(first.path)}: {first.text}") from None

@@ -41,8 +41,20 @@ def value(random: Random) -> Any:
     return random.choice((*others, random.choice(NUMBERS), random.choice(TEXTS), random.choice(TEXTS)))
 
 
+MOST: Final = 20_000
+"""Values in one input: the time that a target may take is for so many. A request to the API server has room
+for more, of which each costs the same."""
+
+
 def mutated(random: Random, examples: Sequence[Any]) -> Any:
     """A copy of one of the examples, JSON values, with one to four changes."""
+    found = _changed(random, examples)
+    while sum(1 for _ in _places(found)) > MOST:
+        found = _changed(random, examples)
+    return found
+
+
+def _changed(random: Random, examples: Sequence[Any]) -> Any:
     found = copy.deepcopy(random.choice(examples))
     for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
         places = list(_places(found))
