@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Final, Literal, Protocol, TypedDict, TypeVar, Unpack
 from urllib.parse import parse_qsl
 
 from aiohttp import web
@@ -440,6 +440,11 @@ _ROWS: Final[dict[Callable[..., Any], Callable[[Answer, KnownKinds], Endpoint]]]
 """By method of a class of routes."""
 
 
+class _Bytes(TypedDict, total=False):
+    body: int
+    yaml: int
+
+
 def endpoint(
     path: str,
     summary: str,
@@ -448,15 +453,13 @@ def endpoint(
     *,
     heavy: Callable[[Mapping[str, Any]], bool] = _light,
     notes: str = "",
-    **bytes_of: int,
+    **most: Unpack[_Bytes],
 ) -> Callable[[Method], Method]:
-    """Decorates the method that answers this path, with the fields of its Endpoint; `bytes_of`: `body` and
-    `yaml`."""
+    """Decorates the method that answers this path, with the fields of its Endpoint."""
 
     def row(answer: Answer, kinds: KnownKinds) -> Endpoint:
         found = tuple(one if isinstance(one, Parameter) else one(kinds) for one in parameters)
-        most = bytes_of.get("body", 0), bytes_of.get("yaml", 0)
-        return Endpoint(path, summary, answer, model, found, heavy, notes, *most)
+        return Endpoint(path, summary, answer, model, found, heavy, notes, **most)
 
     def note(method: Method) -> Method:
         _ROWS[method] = row

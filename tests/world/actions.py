@@ -188,7 +188,7 @@ class Actions:
         await self._tenant_starts(namespace, name, suspend=True)
 
     async def _stray(self, namespace: str, name: str) -> None:
-        """A running Job that says that it belongs to a workload, by somebody who passes for its operator."""
+        """A running Job that says that it belongs to a workload, made in the name of its operator."""
         if path := self._path(namespace, name):
             body = objects.workload(namespace, f"{name}-stray", "Job", 1, 1, 1000, 1, "mid")
             body["spec"]["suspend"] = False

@@ -121,7 +121,7 @@ AIMED: Final = (
         _submit(25.1, "guests", "w2", "TrainJob"),
         kinds=("TrainJob", "JobSet"),
     ),
-    # A RayService and a RayJob are stopped, and somebody makes objects that seem to be theirs.
+    # A RayService and a RayJob are stopped, and objects that seem to be theirs are forged.
     _aimed(
         9,
         _submit(1.0, "team-a", "w0", "RayService"),

@@ -60,7 +60,7 @@ _COHORT: Final = "research"
 FAMILIES: Final = (("PyTorchJob",), ("TrainJob", "JobSet"), ("RayJob", "RayCluster", "RayService"))
 """Kinds of one operator: beside Jobs and pods, a schedule has those of one of them."""
 _STRAY: Final = 0.5
-"""Share of the schedules with kinds that make others, in which somebody makes such an object."""
+"""Share of the schedules with kinds that make others, in which such an object is forged."""
 _CUSTOM, _CUSTOM_RESOURCE = "PyTorchJob", "pytorchjobs.kubeflow.org"
 _MADE: Final = ("RayCluster",)
 """No user makes one."""

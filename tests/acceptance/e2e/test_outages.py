@@ -125,7 +125,7 @@ async def test_without_postgres_and_then_without_a_controller_too_the_gate_is_in
         assert "runs-0" in {item["name"] for item in stale["items"]}
         assert (await world.submit(job("labelled")))["spec"]["suspend"] is True
         async with asyncio.timeout(45):  # they do not wait one after another
-            path = f"/workloads/{NAMESPACE}/Job/nobody"
+            path = f"/workloads/{NAMESPACE}/Job/absent"
             asked = await asyncio.gather(*(site.rest(path) for _ in range(20)))
         assert {answer["status"] for answer in asked} == {503}
         await world.submit(job("unlabelled", queue=None, template=pod_template(1, 0.3)))

@@ -168,7 +168,7 @@ class JobCluster:
         self.counted: asyncio.Event | None = None
         """Counts wait for it."""
         self.counts: list[float] = []
-        """Of each count of pods, how many it was told of before."""
+        """Of each count of pods, for how many seconds counts had said that it is alive."""
         self.unanswered = 0
         """Number of starts that get no answer at first; `arrive` lets them through."""
         self.late: list[Effect] = []

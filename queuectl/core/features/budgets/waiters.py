@@ -13,6 +13,9 @@ from queuectl.core.model.workload import Assignment, WorkloadId
 from queuectl.core.queues.backoff import Timers
 from queuectl.core.subjects import Place, SubjectWaiters, Waiter
 
+if TYPE_CHECKING:
+    from queuectl.core.features.budgets import Budgets
+
 Needs = list[tuple[Period | None, int]]
 """By period, what an admission reserves, in base units times microseconds; None: a time in no period."""
 
@@ -91,10 +94,6 @@ class BudgetWaiters(SubjectWaiters[BudgetWant]):
             refused,
         )
         self._tries.set(place, min(tries, default=None))
-
-
-if TYPE_CHECKING:
-    from queuectl.core.features.budgets import Budgets
 
 
 class PlannedBudgets:
