@@ -92,6 +92,8 @@ class Lanes:
         self._stopped = asyncio.Event()
         self._since: dict[EffectKey, float] = {}
         """Effects that are not settled, each with the time of its submission."""
+        self._stops: dict[EffectKey, int] = {}
+        """How often each attempt that is not over was stopped."""
 
     def unsettled(self) -> tuple[int, float]:
         """Number of effects that are not done, and age of the oldest in seconds."""
@@ -126,9 +128,12 @@ class Lanes:
             self._add(probe.workload, probe)
 
     def end_counts(self, over: Iterable[Release | Retire]) -> None:
-        """End the counts of pods of attempts that are over: they release nothing any more."""
+        """End what is kept for attempts that are over: counts of their pods release nothing any more."""
         for decision in over:
-            if (lane := self._lanes.get(decision.workload)) is not None and decision.attempt is not None:
+            if decision.attempt is None:
+                continue
+            self._stops.pop(EffectKey(decision.workload, decision.attempt, Verb.STOP), None)
+            if (lane := self._lanes.get(decision.workload)) is not None:
                 lane.over = decision.attempt
 
     def changed(self, workload: WorkloadId) -> None:
@@ -281,8 +286,7 @@ class Lanes:
             return None
         if lane.tries >= _COMPLAIN_AT and (lane.tries - _COMPLAIN_AT) % _COMPLAIN_EVERY == 0:
             log.warning("%s after %d tries: %s", _told(job), lane.tries + 1, error)
-        delay = min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
-        return max(delay, error.retry_after or 0.0)
+        return max(_pause(lane.tries), error.retry_after or 0.0)
 
     async def _do(self, job: _Job) -> float | None:
         """Do one job. Returns None when it is done, else the seconds after which to try again."""
@@ -297,8 +301,12 @@ class Lanes:
         since = self._since.get(job.key, now)
         if job.key.verb is Verb.START:
             settled, seen = await self._start(job)
+        elif (times := self._stops.get(job.key, 0)) and self._lanes[job.key.workload].tries == 0:
+            # It was started again (L31). A controller that does so each time causes a write now and then.
+            return _pause(times - 1)
         else:
             settled, seen = await self._cluster.stop(stop_after(job, now - since))
+            self._stops[job.key] = times + 1
         # The object read again comes first: the engine handles the refusal with the object's current state.
         self._emit([settled] if seen is None else [seen, settled])
         self._settled(settled.key, settled.result, seconds=asyncio.get_running_loop().time() - since)
@@ -334,7 +342,7 @@ class Lanes:
         if not events:
             if lane.alive_since is None and not lane.changed:
                 lane.alive_since = lane.counted_at
-            return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
+            return _pause(lane.tries)
         self._emit(events)
         return None
 
@@ -344,6 +352,11 @@ class Lanes:
             return _FIRST_RETRY * 2.0**lane.tries
         self._emit(await self._cluster.check(check))
         return None
+
+
+def _pause(tries: int) -> float:
+    """Return the seconds before the next try, after `tries` others."""
+    return min(_FIRST_RETRY * 2.0 ** min(tries, 10), _LAST_RETRY)
 
 
 def _repeats(lane: _Lane) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from queuectl.core.model.workload import ObjectRef
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL
 from queuectl.kube.errors import ApiError, Conflict, NotFound
@@ -40,6 +41,8 @@ class Actions:
         """The last manifest that was created under each name."""
         self._groups: dict[tuple[str, str], tuple[int, int, float, float, str]] = {}
         """How the pods of each group were made last."""
+        self.forged: list[tuple[str, str]] = []
+        """Workloads that forged Jobs name as their controller."""
         self._do: dict[str, Callable[..., Awaitable[None]]] = {
             "submit": self._submit,
             "delete": self._delete,
@@ -194,6 +197,14 @@ class Actions:
             body["spec"]["suspend"] = False
             body["metadata"]["ownerReferences"] = [owner_reference(await self._world.admin.get(path))]
             await self._world.admin.create(objects.path_of(body), body)
+            self.forged.append((namespace, name))
+
+    async def end_fights(self, evicting: Sequence[ObjectRef]) -> None:
+        """Delete each workload with a forged Job whose controller starts again what is evicted of it."""
+        for namespace, name in self.forged:
+            if any(ref.namespace == namespace and ref.name.startswith(f"{name}-") for ref in evicting):
+                self._world.say(f"{namespace}/{name}, which starts again what is evicted of it, is deleted")
+                await self._delete(namespace, name)
 
     async def _delete_pods(self, namespace: str, name: str) -> None:
         pods = api_path("", "v1", "pods", namespace)

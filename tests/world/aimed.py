@@ -142,6 +142,14 @@ AIMED: Final = (
         Step(6.0, "hold", ("team-a", "w0")),
         kinds=("TrainJob", "JobSet"),
     ),
+    # A forged Job has what a JobSet was charged for one of its Jobs: its controller starts that each time.
+    _aimed(
+        8,
+        Step(0.9, "operators slow", (15.0,)),
+        _submit(1.0, "team-a", "w1", "JobSet", pods=2),
+        Step(5.0, "stray", ("team-a", "w1")),
+        kinds=("TrainJob", "JobSet"),
+    ),
 )
 
 NEVER: Final = {

@@ -12,7 +12,13 @@ from queuectl.core.decisions import Keep, Verdict
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, Event, OutcomesRead, TimeCame
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, WorkloadOutcome
+from queuectl.core.model.workload import (
+    AttemptState,
+    EffectKey,
+    ObjectRef,
+    StoredWorkload,
+    WorkloadOutcome,
+)
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
@@ -70,15 +76,15 @@ up to some 200, and what fits then runs for up to 30 each."""
 
 
 class Judge:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, actions: Actions) -> None:
+        self._world, self._actions = world, actions
         self._violated = world.safety.violated
 
-    async def judge(self, actions: Actions) -> None:
+    async def judge(self) -> None:
         fresh = await self._restarted_at_rest()
         if fresh is not None:
             await self._equivalence(fresh)
-        await actions.end_the_long()
+        await self._actions.end_the_long()
         if await self._rests("after all was deleted", first=False):
             self._nothing_left()
             if self._world.schedule.seed % _PROMPT_EVERY == 0:
@@ -96,20 +102,25 @@ class Judge:
                 return fresh
         return None
 
+    def _evicting(self) -> list[ObjectRef]:
+        stored = self._world.memory.store.workloads.values()
+        open_attempts = ((one.ref, one.attempt) for one in stored if one.attempt is not None)
+        return [ref for ref, attempt in open_attempts if attempt.state is AttemptState.EVICTING]
+
     def _undone(self) -> bool:
-        store = self._world.memory.store
-        attempts = (stored.attempt for stored in store.workloads.values())
-        return bool(store.effects) or any(
-            attempt is not None and attempt.state is AttemptState.EVICTING for attempt in attempts
-        )
+        return bool(self._world.memory.store.effects or self._evicting())
 
     async def _rests(self, when: str, *, first: bool) -> bool:
         """Wait until nothing is written any more. Returns whether that happened."""
         world = self._world
         begun = world.loop.time()
         from_time = world.silent_since + _AFTER_SILENCE
+        forged = self._actions.forged if first else []
         while world.loop.time() - begun < _RESTS:
             await asyncio.sleep(5.0)
+            if forged and world.loop.time() - begun > _RESTS / 2:
+                forged = []
+                await self._actions.end_fights(self._evicting())
             still = _STILL_UNDONE if self._undone() else self._still() if first else _STILL
             since = max(world.last_write, begun)
             if world.leads and world.loop.time() >= max(since + still, from_time):

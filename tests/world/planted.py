@@ -155,6 +155,13 @@ BUGS: Final = (
         needs=("error",),
     ),
     PlantedBug(
+        "what is started again is stopped without a pause",
+        _LANES + "_do",
+        "(times := self._stops.get(job.key, 0))",
+        "(times := 0)",
+        aimed=10,
+    ),
+    PlantedBug(
         "a start that is denied is forgotten",
         _LANES + "_denied",
         "self._emit([settled])",

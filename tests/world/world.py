@@ -346,7 +346,7 @@ class World:
         self.say("the faults end")
         self._healed = True
         await actions.heal()
-        await Judge(self).judge(actions)
+        await Judge(self, actions).judge()
 
     async def _step(self, actions: Actions, step: Step) -> None:
         if step.when and not await self._reached(step.when, step.of):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -222,3 +223,51 @@ def test_what_is_to_fail_has_a_minute_wherever_the_clock_of_the_ledger_is(ahead:
     assert all(to_fail and time < TO_FAIL for time, to_fail in before)
     assert not fails
     assert TO_FAIL <= at < 2 * TO_FAIL
+
+
+class Restarted(JobCluster):
+    """Another client starts its object again at once after each stop."""
+
+    def __init__(self) -> None:
+        super().__init__(Crashes())
+        self.times: list[float] = []
+
+    async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self.times.append(asyncio.get_running_loop().time())
+        return EffectSettled(effect.key, Result.DONE, 2), None
+
+
+def test_an_object_that_is_started_again_after_each_stop_is_stopped_after_pauses_that_grow() -> None:
+    """The controller of a JobSet resumes a Job of it, as often as that is stopped."""
+    loop, cluster = virtual_loop(Random(1)), Restarted()
+    begun = start("c")
+    stop = replace(begun, key=begun.key._replace(verb=Verb.STOP))
+
+    async def fight() -> None:
+        settled = asyncio.Event()
+        lanes = Lanes(
+            *(cluster, lambda _: None, lambda *_, **__: settled.set()), workers=1, unreachable=frozenset
+        )
+
+        async def stopped(effect: Effect) -> None:
+            settled.clear()
+            lanes.add_notices([(effect.key.workload, Notice(effect.workload.ref, "Stopped", "again"))])
+            lanes.add_effects([effect])
+            await settled.wait()
+
+        async with asyncio.timeout(3600), asyncio.TaskGroup() as tasks:
+            tasks.create_task(lanes.run())
+            for _ in range(12):
+                await stopped(stop)
+            lanes.end_counts([Release(stop.key.workload, stop.workload.ref, 1, "its pods are gone")])
+            again = asyncio.get_running_loop().time()
+            await stopped(replace(stop, key=stop.key._replace(attempt=2)))
+            assert cluster.times[-1] - again < 0.1, "the first stop of another attempt is sent at once"
+            lanes.stop()
+
+    loop.run_until_complete(fight())
+    loop.close()
+    first, *pauses = [after - before for before, after in pairwise(cluster.times[:12])]
+    assert first < 1
+    assert all(after >= 1.5 * before or after >= 29 for before, after in pairwise([first, *pauses]))
+    assert 29 < pauses[-1] < 31
