@@ -29,7 +29,6 @@ LARGER: Final = {
     "cli.reading.get": 8,
     "core.model.workload.Observation": 25,
     "kinds.jobs.JobKind": 24,
-    "scenarios.documents.ScenarioWorkload": 22,
     # To become smaller.
     "core.entries.Entry": 45,
     "core.preemption.search.__init__": 8,

@@ -71,8 +71,6 @@ def test(
             options.output,
         )
     told = ", ".join(f"{counts[result]} {result}" for result in ("passed", "failed", "skipped"))
-    if changed := sum(bool(scenario.changes) for scenario in scenarios):
-        click.echo(f"{changed} contain objects that API servers refuse, and were changed (-o json)", err=True)
     if counts["failed"]:
         raise NotGood(f"{len(verdicts)} documents: {told}")
     click.echo(f"{len(verdicts)} documents: {told}", err=True)
@@ -80,7 +78,7 @@ def test(
 
 def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
     """All documents of all files. Raises Failure with all their errors."""
-    from queuectl.scenarios.documents import Cycle, ScenarioPreemption
+    from queuectl.scenarios.documents import Cycle
     from queuectl.scenarios.reader import read_scenarios
 
     found: list[Scenario] = []
@@ -92,7 +90,7 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
         wrong += [
             f"{one.file}: line {one.line}, column 1: {one.header.title}: expect is missing (see --print)"
             for one in found
-            if isinstance(one.document, Cycle | ScenarioPreemption) and one.document.expect is None
+            if isinstance(one.document, Cycle) and one.document.expect is None
         ]
     if wrong:
         raise Failure("\n".join(wrong))
@@ -139,8 +137,6 @@ def _told(verdict: CaseVerdict) -> dict[str, Any]:
     }
     if scenario.left_out:
         found["reason"] = scenario.left_out
-    if scenario.changes:
-        found["changes"] = list(scenario.changes)
     if verdict.differences:
         found["differences"] = [
             {"path": one.path, "expected": one.expected, "observed": one.observed}

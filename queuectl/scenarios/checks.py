@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from queuectl.kinds.json_fields import BadField
 from queuectl.kinds.requests import RequestProblem
-from queuectl.scenarios.documents import Cycle, Expect, ScenarioDocument, ScenarioPreemption, ScenarioWorkload
+from queuectl.scenarios.documents import Cycle, Expect, ScenarioDocument, ScenarioWorkload
 from queuectl.scenarios.manifests import BadDocument, Path
 from queuectl.scenarios.simulation import Simulation
 
@@ -23,8 +23,6 @@ def problems(document: ScenarioDocument) -> Iterator[BadDocument]:
     for path, name in _references(document):
         if name not in known:
             yield BadDocument(path, f"{name} is not a workload of this document")
-    if isinstance(document, ScenarioPreemption) and document.incoming.workload in known:
-        yield from _incoming(document, document.workloads[known[document.incoming.workload]])
     if isinstance(document, Simulation):
         yield from _templates(document, set(known))
 
@@ -86,28 +84,8 @@ def _templates(document: Simulation, known: set[str]) -> Iterator[BadDocument]:
         yield from _workload(shape, here)
 
 
-def _incoming(document: ScenarioPreemption, workload: ScenarioWorkload) -> Iterator[BadDocument]:
-    if workload.holds:
-        yield BadDocument(("incoming", "workload"), f"{workload.reference} holds quota already")
-    asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-    for name in document.incoming.assignment:
-        where: Path = ("incoming", "assignment", name)
-        if name not in asked:
-            yield BadDocument(where, f"{name} is none of its podsets")
-            continue
-        try:
-            _ = asked[name].charged
-        except (RequestProblem, BadField) as problem:
-            yield BadDocument(where, f"what it asks for can't be read: {problem}")
-
-
 def _references(document: ScenarioDocument) -> Iterator[tuple[Path, str]]:
     """All names of workloads in it, with their places."""
-    if isinstance(document, ScenarioPreemption):
-        yield ("incoming", "workload"), document.incoming.workload
-        for number, victim in enumerate(document.expect.preempted if document.expect else ()):
-            yield ("expect", "preempted", number, "workload"), victim.workload
-        return
     if not isinstance(document, Cycle):
         return
     if document.expect is not None:

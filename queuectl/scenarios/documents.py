@@ -1,17 +1,14 @@
 """Scenario documents (`format: scenario/v1`): objects, workloads, and the decisions expected for them.
 
-There is one model per kind of document that can be run; docs/policy-tests.md explains the fields. A field of
-the format that is not supported yet is marked LATER: a document with it is left out with that reason. A field
-that is in no version of the format is an error.
+docs/policy-tests.md explains the fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import ConfigDict, Field, StrictBool
 
 from queuectl.core.model.budgets import BudgetEntry, BudgetSum
 from queuectl.core.model.policy import (
@@ -26,10 +23,8 @@ from queuectl.core.model.workload import StoredWorkload, UsageSum
 from queuectl.kinds.requests import counted, pod_resources
 from queuectl.kinds.scheduling_sections import NodeSettings, ResourceSettings
 from queuectl.scenarios.fields import (
-    LATER,
     Amounts,
     Duration,
-    Later,
     Name,
     Priority,
     Quantities,
@@ -43,21 +38,7 @@ from queuectl.scenarios.fields import (
 from queuectl.scenarios.nodes import MOST_NODES, MOST_PODS, NodeChange, NodeModel, PodModel
 
 FORMAT: Final = "scenario/v1"
-KINDS: Final = ("cycle", "preemption")
-"""Kinds of documents that can be run."""
-OTHER_KINDS: Final = (
-    "borrowing-on",
-    "candidate-order",
-    "dominant-share",
-    "entry-order",
-    "flavor-assignment",
-    "flavor-mode-preference",
-    "partial-admission-search",
-    "quota-available",
-    "simulation",
-    "topology-placement",
-)
-"""Other kinds of the same format, which are not run: they test a single function, or are simulated."""
+KINDS: Final = ("cycle", "simulation")
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """The clock of a document without `now`."""
 
@@ -111,7 +92,6 @@ class Config(ScenarioPart):
     """`excludeResourcePrefixes` and `transformations`, as in the configuration."""
     nodes: NodeSettings = NodeSettings()
     """Which nodes count as capacity, as in the configuration."""
-    resource_transformations: Later = None
     ledger: LedgerConfig | None = None
     """Of a dump."""
 
@@ -130,7 +110,6 @@ class ScenarioPodSet(ScenarioPart):
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
     affinity: dict[str, Any] = Field(default_factory=dict)
-    topology_request: Later = None
 
     @property
     def charged(self) -> tuple[tuple[str, int], ...]:
@@ -153,7 +132,6 @@ class PodSetAdmission(ScenarioPart):
     """Usage of all pods; None: their requests. With `count`, a whole number of base units for each pod."""
     nodes: Annotated[tuple[Name, ...], Field(max_length=MOST_PODS)] = ()
     """For each of its bound pods, the node. The others are not bound yet."""
-    topology: Later = None
 
 
 class ScenarioAdmission(ScenarioPart):
@@ -191,14 +169,8 @@ class ScenarioWorkload(ScenarioPart):
     admitted_at: Time | None = None
     evicted: Happened | None = None
     preempted: Happened | None = None
-    finished: Later = None
-    admission_checks: Later = None
-    annotations: Later = None
-    owners: Later = None
-    preemption_gates: Later = None
     reclaimable_pods: tuple[Reclaimable, ...] = ()
     """Pods that have ended for good: they are not charged."""
-    unhealthy_nodes: Later = None
     ledger: StoredWorkload | None = None
     """Of a dump: all that the ledger has of it, which counts instead of the fields above."""
 
@@ -218,7 +190,6 @@ class PodSetAdmitted(ScenarioPart):
     count: Whole | None = None
     flavors: dict[str, str] | None = None
     usage: Amounts | None = None
-    topology: Later = None
 
 
 class Admitted(ScenarioPart):
@@ -257,10 +228,6 @@ class Expect(ScenarioPart):
     """By ClusterQueue: heads whose victims were preempted for others in the same cycle."""
 
 
-class PreemptionExpect(ScenarioPart):
-    preempted: tuple[ScenarioVictim, ...]
-
-
 # --- documents ------------------------------------------------------------------------------------------
 
 
@@ -279,11 +246,10 @@ class Header(ScenarioPart):
     model_config = ConfigDict(extra="ignore")
 
     format: Literal["scenario/v1"]
-    kind: Literal[KINDS + OTHER_KINDS]  # type: ignore[valid-type]
+    kind: Text
     id: Text | None = None
     name: Text
     table: Text | None = None
-    tier: Literal["core", "topology", "later"] = "core"
 
     @property
     def title(self) -> str:
@@ -313,54 +279,3 @@ class Cycle(ScenarioDocument):
     """Instead of `config.cycles`."""
     expect: Expect | None = None
     """None: decisions are shown, not compared."""
-
-
-class FlavorMode(ScenarioPart):
-    flavor: Name
-    mode: Literal["Fit", "Preempt"]
-
-
-class PodSetAssigned(ScenarioPart):
-    count: Whole | None = None
-    flavors: dict[str, FlavorMode]
-
-
-class Incoming(ScenarioPart):
-    workload: Reference
-    cluster_queue: Name
-    assignment: Annotated[dict[str, PodSetAssigned], Field(min_length=1)]
-
-
-class ScenarioPreemption(ScenarioDocument):
-    kind: Literal["preemption"]
-    incoming: Incoming
-    expect: PreemptionExpect | None = None
-
-
-MODELS: Final[dict[str, type[Cycle | ScenarioPreemption]]] = {
-    "cycle": Cycle,
-    "preemption": ScenarioPreemption,
-}
-
-
-def not_understood(part: BaseModel, path: str = "") -> Iterator[str]:
-    """Paths of its fields that are not supported yet."""
-    for name in part.model_fields_set:
-        field, value = type(part).model_fields[name], getattr(part, name)
-        here = f"{path}{field.alias or name}"
-        if LATER in field.metadata:
-            if value is not None:
-                yield here
-        else:
-            yield from _within(value, here)
-
-
-def _within(value: object, path: str) -> Iterator[str]:
-    if isinstance(value, BaseModel):
-        yield from not_understood(value, f"{path}.")
-    elif isinstance(value, tuple):
-        for number, item in enumerate(value):
-            yield from _within(item, f"{path}[{number}]")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _within(item, f"{path}.{key}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import (
     AfterValidator,
@@ -20,10 +20,6 @@ from pydantic.alias_generators import to_camel
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
 from queuectl.kinds.json_fields import BadField, kind_of, timestamp
-
-LATER: Final = "later"
-Later = Annotated[Any, LATER]
-"""A field that is not supported yet."""
 
 _CODES: Final = sorted(Code)
 _DURATION: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")

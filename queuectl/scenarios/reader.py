@@ -14,20 +14,15 @@ from pydantic import BaseModel, ValidationError
 
 from queuectl.core.model.events import Event
 from queuectl.files import BadFile, Places, documents
-from queuectl.kinds.invalid import dotted, problems_of
+from queuectl.kinds.invalid import dotted, problems_of, shown
 from queuectl.kinds.json_fields import clean, kind_of
 from queuectl.scenarios.checks import problems
-from queuectl.scenarios.documents import (
-    MODELS,
-    Header,
-    ScenarioDocument,
-    not_understood,
-)
+from queuectl.scenarios.documents import KINDS, Cycle, Header, ScenarioDocument
 from queuectl.scenarios.manifests import BadDocument, Manifests, Path, concerns, read_manifests
 from queuectl.scenarios.node_checks import node_problems
-from queuectl.scenarios.repair import taken
 
 Model = TypeVar("Model", bound=BaseModel)
+_MODELS: Final = {"cycle": Cycle}
 MOST: Final = 20
 """Errors reported per file, at most."""
 
@@ -53,8 +48,6 @@ class Scenario:
     """Events of its objects."""
     left_out: str = ""
     """Why."""
-    changes: tuple[str, ...] = ()
-    """Changes made to its objects because an API server would refuse them."""
 
 
 def read_policy(text: bytes, name: str) -> Manifests:
@@ -91,9 +84,9 @@ def read_scenarios(
     text: bytes,
     name: str,
     policy: Manifests = Manifests(),  # noqa: B008
-    models: Mapping[str, type[ScenarioDocument]] = MODELS,
+    models: Mapping[str, type[ScenarioDocument]] = _MODELS,
 ) -> list[Scenario]:
-    """All documents of a file with content `text`, on top of `policy`. Kinds not in `models` are left out.
+    """All documents of a file with content `text`, on top of `policy`. A kind not in `models` is left out.
 
     Raises BadScenarios with all errors in it.
     """
@@ -125,8 +118,8 @@ class _Bad(Exception):
     def told(self, places: Places, name: str, start: Path) -> Iterator[str]:
         placed = [(places.of((*start, *path)), path, message) for path, message in self.mistakes]
         for (line, column), path, message in sorted(placed, key=lambda one: one[0]):
-            shown = f"{dotted(path)}: " if path else ""
-            yield f"{name}: line {line}, column {column}: {shown}{clean(message, 300)}"
+            field = f"{dotted(path)}: " if path else ""
+            yield f"{name}: line {line}, column {column}: {field}{clean(message, 300)}"
 
 
 def _items(content: Any) -> Iterator[tuple[Path, Any]]:
@@ -142,12 +135,11 @@ def _scenario(
 ) -> Scenario:
     """Raises _Bad."""
     header = _validated(Header, content)
-    if header.tier != "core":
-        left_out = f"tier {header.tier} is not there yet"
-    elif header.kind not in models:
+    if header.kind not in KINDS:
+        raise _Bad([(("kind",), f"{shown(header.kind)}: must be {' or '.join(map(repr, models))}")])
+    if header.kind not in models:
         left_out = f"documents of kind {header.kind} are not run"
     else:
-        content, changes = taken(content)
         document, own = _to_run(content, models[header.kind])
         named = {name for node in document.nodes for name in node.names}
         manifests = policy.under(own).without_nodes(named)
@@ -155,17 +147,9 @@ def _scenario(
             (problem.path, str(problem)) for problem in node_problems(document, manifests.node_names)
         ]:
             raise _Bad(mistakes)
-        without = [f"{field} is not there yet" for field in not_understood(document)]
-        left_out = next(iter((*without, *manifests.without)), "")
-        if not left_out:
-            return Scenario(
-                file=name,
-                line=line,
-                header=header,
-                document=document,
-                policy=manifests.events,
-                changes=tuple(changes),
-            )
+        if not manifests.without:
+            return Scenario(file=name, line=line, header=header, document=document, policy=manifests.events)
+        left_out = manifests.without[0]
     return Scenario(file=name, line=line, header=header, left_out=left_out)
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from queuectl.kinds.json_fields import clean
-from queuectl.scenarios.documents import Cycle, Expect, PreemptionExpect, ScenarioPreemption
+from queuectl.scenarios.documents import Cycle, Expect
 from queuectl.scenarios.findings import Difference, Finding, concerned, differences
-from queuectl.scenarios.preemption import preempted
 from queuectl.scenarios.reader import Scenario
 from queuectl.scenarios.run import ScenarioRun
 
@@ -29,7 +28,7 @@ class CaseVerdict:
     """Result of one document."""
 
     scenario: Scenario
-    observed: Expect | PreemptionExpect | None = None
+    observed: Expect | None = None
     """None: it was not run."""
     steps: tuple[Expect | None, ...] = ()
     """State after each of its steps; None: that step is no cycle."""
@@ -54,21 +53,8 @@ class CaseVerdict:
 def judge(scenario: Scenario) -> CaseVerdict:
     """Run it and compare."""
     document = scenario.document
-    if isinstance(document, Cycle):
-        return _cycles(scenario, document)
-    if not isinstance(document, ScenarioPreemption):
+    if not isinstance(document, Cycle):
         return CaseVerdict(scenario=scenario)
-    victims, finding = preempted(scenario)
-    found = [] if document.expect is None else differences(document.expect, victims)
-    return CaseVerdict(
-        scenario=scenario,
-        observed=victims,
-        differences=tuple(found),
-        findings=(finding,) if found else (),
-    )
-
-
-def _cycles(scenario: Scenario, document: Cycle) -> CaseVerdict:
     last, after = ScenarioRun(scenario).outcome()
     found: list[Difference] = []
     why: list[Finding] = []

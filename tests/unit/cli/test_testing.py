@@ -23,7 +23,7 @@ def case(name: str, gpus: int, expect: Any, **fields: Any) -> dict[str, Any]:
 
 RIGHT = case("it fits", 8, {"admitted": {"a/train": {}}})
 WRONG = case("it does not fit", 9, {"admitted": {"a/train": {}}})
-LATER = case("it fits in a rack", 8, {}, tier="topology")
+LATER = case("it fits at night", 8, {}, kind="simulation")
 
 
 def written(folder: Path, *documents: Any) -> str:
@@ -36,7 +36,7 @@ def test_decisions_as_expected_exit_with_0(run: Run, tmp_path: Path) -> None:
     found = run("test", written(tmp_path, RIGHT, LATER))
     assert found.exit_code == 0, found.output
     assert [line.split()[0] for line in found.stdout.splitlines()] == ["RESULT", "passed", "skipped"]
-    assert "tier topology is not there yet" in found.stdout
+    assert "documents of kind simulation are not run" in found.stdout
     assert found.stderr == "2 documents: 1 passed, 0 failed, 1 skipped\n"
 
 
@@ -91,7 +91,7 @@ def test_decisions_can_be_printed_as_a_first_expectation(run: Run, tmp_path: Pat
     told, later = json.loads(found.stdout)
     assert told["expect"]["holding"] == {"a/train": "a"}
     assert [step and list(step["admitted"]) for step in told["steps"]] == [["a/train"], None]
-    assert later["skipped"] == "tier topology is not there yet"
+    assert later["skipped"] == "documents of kind simulation are not run"
     again = run("test", written(tmp_path, RIGHT | {"expect": told["expect"]}))
     assert again.exit_code == 0, again.output
 
@@ -107,7 +107,7 @@ def test_json_has_every_document_and_every_difference(run: Run, tmp_path: Path) 
     (finding,) = told["documents"][1]["findings"]
     assert (finding["workload"], finding["state"], finding["step"]) == ("a/train", "pending", None)
     assert finding["text"].startswith("ExceedsMaxQuota: ")
-    assert told["documents"][2]["reason"] == "tier topology is not there yet"
+    assert told["documents"][2]["reason"] == "documents of kind simulation are not run"
 
 
 def test_junit_has_a_case_for_each_document(run: Run, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_junit_has_a_case_for_each_document(run: Run, tmp_path: Path) -> None:
     assert second[0].tag == "failure"
     assert "- admitted.a/train: {}" in (second[0].text or "")
     assert "  a/train: ExceedsMaxQuota: " in (second[0].text or "")
-    assert third[0].get("message") == "tier topology is not there yet"
+    assert third[0].get("message") == "documents of kind simulation are not run"
 
 
 def test_a_report_that_cannot_be_written_is_reported(run: Run, tmp_path: Path) -> None:

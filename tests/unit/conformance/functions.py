@@ -52,7 +52,7 @@ from queuectl.kinds.policy import policy_event
 from queuectl.scenarios import documents
 from queuectl.scenarios.build import pod_set, settings
 from queuectl.scenarios.manifests import read_manifests
-from queuectl.scenarios.repair import TOO
+from tests.unit.conformance.repair import TOO
 from tests.unit.conformance.vectors import document
 
 Vector = Mapping[str, Any]
@@ -242,9 +242,8 @@ class _Oracle(PreemptionSimulation):
         return GranularMode(_MODES[said["result"]], said["borrowingAfter"])
 
 
-def _placed(given: documents.ScenarioPodSet) -> PodSet:
+def _placed(given: documents.ScenarioPodSet, wanted: Mapping[str, Any]) -> PodSet:
     """The podset with its topology request, as far as it concerns flavors."""
-    wanted = given.topology_request or {}
     asks = any(wanted.get(key) for key in ("required", "preferred", "unconstrained"))
     return replace(pod_set(given), group=wanted.get("podSetGroupName"), topology=asks)
 
@@ -257,13 +256,12 @@ class _Assigning:
         request = vector["request"]
         self.menu: QueueFlavors = state.directory.queue_flavors(request["clusterQueue"])
         already = request.get("reclaimablePods", {})
-        given = [
-            documents.ScenarioPodSet.model_validate(
-                {**one, "count": one["count"] - already.get(one["name"], 0)}
-            )
-            for one in request["podSets"]
-        ]
-        self.charges = [Charge(_placed(one), one.charged) for one in given]
+        self.charges = []
+        for fields in copy.deepcopy(request["podSets"]):
+            fields["count"] -= already.get(fields["name"], 0)
+            topology = fields.pop("topologyRequest", {})
+            given = documents.ScenarioPodSet.model_validate(fields)
+            self.charges.append(Charge(_placed(given, topology), given.charged))
         self.search = _Oracle(vector, state, self.menu)
         self.found = assign(self.menu, self.charges, self.search)
 

@@ -13,11 +13,12 @@ import pytest
 
 import queuectl
 from queuectl.scenarios.manifests import BadDocument
-from queuectl.scenarios.reader import Scenario, read_scenarios
-from queuectl.scenarios.repair import taken
+from queuectl.scenarios.reader import read_scenarios
 from queuectl.scenarios.verdicts import CaseResult, judge
 from tests.unit.conformance.functions import FUNCTIONS
+from tests.unit.conformance.repair import repaired
 from tests.unit.conformance.vectors import DELIBERATE, OTHERWISE, document, means_the_same, vectors
+from tests.unit.conformance.victims import preemption
 
 ALL = vectors()
 CORE = [
@@ -28,23 +29,22 @@ PAGES = Path(queuectl.__file__).parent.parent / "docs" / "decisions"
 
 def decided(vector: dict[str, Any]) -> list[str]:
     """The differences from the vector, one per line."""
+    vector = repaired(vector)
     if vector["kind"] in FUNCTIONS:
         try:
-            return FUNCTIONS[vector["kind"]](taken(vector)[0])
+            return FUNCTIONS[vector["kind"]](vector)
         except BadDocument as problem:
             return [str(problem)]
+    if vector["kind"] == "preemption":
+        return [line for one in preemption(vector) for line in one.lines()]
     if vector["config"].get("localQueueDeletedBeforeRun"):
         return ["no workload is admitted through a LocalQueue that is gone"]
-    (scenario,) = read(vector)
+    (scenario,) = read_scenarios(json.dumps(document(vector)).encode(), f"{vector['id']}.json")
     verdict = judge(scenario)
     if verdict.result is CaseResult.SKIPPED:
         return [scenario.left_out]
     differences = [one for one in verdict.differences if not means_the_same(one)]
     return [line for difference in differences for line in difference.lines()]
-
-
-def read(vector: dict[str, Any]) -> list[Scenario]:
-    return read_scenarios(json.dumps(document(vector)).encode(), f"{vector['id']}.json")
 
 
 def test_the_vectors_exist() -> None:
@@ -93,13 +93,6 @@ CYCLES = [one for one in CORE if one.values[0] and one.values[0]["kind"] == "cyc
 @pytest.mark.parametrize("vector", CYCLES)
 def test_nodes_change_no_decision_where_they_limit_nothing(vector: dict[str, Any]) -> None:
     assert decided(on_nodes(vector)) == decided(vector)
-
-
-def test_a_vector_of_an_unsupported_feature_is_read_and_skipped_with_the_reason() -> None:
-    for vector in ALL:
-        if vector["tier"] != "core":
-            (scenario,) = read(vector)
-            assert scenario.left_out == f"tier {vector['tier']} is not there yet"
 
 
 def test_every_page_on_a_deliberate_difference_names_its_vectors() -> None:

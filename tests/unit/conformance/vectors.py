@@ -26,7 +26,7 @@ WORDS: Final = {
     "ExceedsMaxQuota": {Code.QUANTITY_OUT_OF_RANGE},
 }
 """Reasons of the reference, with our codes for them beside the one of that name."""
-_ABOUT: Final = ("asserted", "derivedFrom", "samePreemptionsAsSource")
+_ABOUT: Final = ("asserted", "derivedFrom", "samePreemptionsAsSource", "tier")
 """Fields that say where a vector is from."""
 _NOT_HERE: Final = ("featureGates", "localQueueDeletedBeforeRun")
 """Fields of `config`. No workload is admitted through a LocalQueue that is gone."""

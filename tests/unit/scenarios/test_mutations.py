@@ -32,16 +32,6 @@ _BASES = [
         config={"fairSharing": {"enabled": True}, "cycles": 2},
     ),
     cycle(_OBJECTS, _WORKLOADS, {"holding": {}}, steps=[{"do": "cycle", "expect": {"preempted": []}}]),
-    {
-        **cycle(_OBJECTS, _WORKLOADS),
-        "kind": "preemption",
-        "incoming": {
-            "workload": "a/waits",
-            "clusterQueue": "a",
-            "assignment": {"main": {"count": 4, "flavors": {GPU: {"flavor": "h100", "mode": "Preempt"}}}},
-        },
-        "expect": {"preempted": [{"workload": "a/runs", "reason": "InClusterQueue"}]},
-    },
 ]
 _ODD: list[Any] = [
     None,

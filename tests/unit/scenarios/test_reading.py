@@ -50,7 +50,7 @@ PLACES = {
         GOOD.replace("/v1", "/v9"),
         "line 1, column 1: format: 'scenario/v9': must be",
     ),
-    "an unknown kind": (GOOD.replace("cycle", "cicle"), "line 2, column 1: kind: 'cicle': must be"),
+    "an unknown kind": (GOOD.replace("cycle", "cicle"), "line 2, column 1: kind: 'cicle': must be 'cycle'"),
     "a misspelt field": (GOOD + "workload: []\n", "line 7, column 1: workload: there is no such field"),
     "a wrong type": (GOOD.replace("[]", "{}", 1), "line 4, column 1: objects: an object: must be a list"),
     "a number as text": (
@@ -166,43 +166,15 @@ def test_of_a_file_with_many_errors_the_first_are_reported() -> None:
     assert problems[-1] == f"cases.yaml: {100 - MOST} more like these"
 
 
-def test_a_field_that_is_not_supported_yet_leaves_the_document_out() -> None:
-    topology = pending("a/w", podSets=[{"topologyRequest": {"required": "rack"}}])
+def test_what_is_not_supported_yet_and_a_simulation_leave_the_document_out() -> None:
+    topology = manifest("ResourceFlavor", "x", topologyName="t", nodeLabels={"a": "b"})
     assert [one(document).left_out for document in (
-        cycle([], [topology]),
-        cycle([], [], tier="topology"),
-        {**cycle([], []), "kind": "quota-available", "usage": {}},
-        cycle([manifest("ResourceFlavor", "x", topologyName="t", nodeLabels={"a": "b"})], []),
+        cycle([topology], []),
+        {**cycle([], []), "kind": "simulation", "until": 60},
     )] == [
-        "workloads[0].podSets[0].topologyRequest is not there yet",
-        "tier topology is not there yet",
-        "documents of kind quota-available are not run",
         "ResourceFlavor/x spec.topologyName: topology-aware placement is not supported yet",
+        "documents of kind simulation are not run",
     ]  # fmt: skip
-
-
-def test_objects_that_an_api_server_refuses_are_changed_and_that_is_reported() -> None:
-    limit = {"name": "gpu", "nominalQuota": 1, "borrowingLimit": 0}
-    group = {"coveredResources": ["gpu"], "flavors": [{"name": "h100", "resources": [limit]}]}
-    scenario = one(
-        cycle(
-            [
-                manifest("ClusterQueue", "Team_A", resourceGroups=[group], namespaceSelector={}),
-                manifest("LocalQueue", "main", namespace="a", clusterQueue="Team_A"),
-            ],
-            [pending("a/Team_A", podSets=[{"requests": {"gpu": 1}}])],
-            {"pending": {"Team_A": []}},
-        )
-    )
-    assert scenario.changes == (
-        "Team_A is not a valid name, team-a is used",
-        "ClusterQueue/team-a: a borrowingLimit without a cohort is left out",
-    )
-    document = scenario.document
-    assert document is not None
-    assert document.objects[1]["metadata"]["name"] == "team-a"
-    assert document.workloads[0].name == "Team_A"
-    assert one(cycle(queue("a", 1), [])).changes == ()
 
 
 def test_policy_files_apply_to_all_documents_except_for_objects_they_contain(tmp_path: Path) -> None:

@@ -172,29 +172,6 @@ def test_findings_are_those_after_the_step_that_differs() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        ({}, ["  a/urgent: ClusterQueue a preempts no workload: its spec.preemption is Never"]),
-        (
-            {"preemption": {"withinClusterQueue": "LowerPriority"}},
-            [
-                "  a/urgent: 0 victims found for ClusterQueue a; not preempted: "
-                "1 whose priority is not lower",
-                "    not preempted: a/Job/runs: its priority is not lower",
-            ],
-        ),
-    ],
-)
-def test_a_victim_search_says_what_it_found(spec: dict[str, Any], told: list[str]) -> None:
-    flavors = {"main": {"flavors": {GPU: {"flavor": "h100", "mode": "Preempt"}}}}
-    incoming = {"workload": "a/urgent", "clusterQueue": "a", "assignment": flavors}
-    workloads = [holding("a/runs", 8, priority=5), pending("a/urgent", 8)]
-    expect = {"preempted": [{"workload": "a/runs"}]}
-    document = cycle(queue("a", 8, **spec), workloads, expect, kind="preemption", incoming=incoming)
-    assert findings(document) == told
-
-
 def test_pending_and_inadmissible_workloads_are_compared_together() -> None:
     expect = {"pending": {"a": ["a/big"]}, "inadmissible": {"b": ["b/big"], "a": []}}
     assert lines(cycle(TWO, [pending("a/big", 99), pending("b/big", 99)], expect)) == []
@@ -222,24 +199,6 @@ def test_the_documents_configuration_is_in_force() -> None:
     assert observed(cycle(third, workloads))["preempted"] == []
     (victim,) = observed(cycle(third, workloads, config=fair))["preempted"]
     assert victim["reason"] == "InCohortFairSharing"
-
-
-def test_a_preemption_document_compares_only_victims() -> None:
-    document = {
-        **cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)]),
-        "kind": "preemption",
-        "incoming": {
-            "workload": "a/owner",
-            "clusterQueue": "a",
-            "assignment": {"main": {"flavors": {GPU: {"flavor": "h100", "mode": "Preempt"}}}},
-        },
-        "expect": {"preempted": [{"workload": "b/lent", "reason": "InCohortReclamation"}]},
-    }
-    assert lines(document) == []
-    document["expect"] = {"preempted": []}
-    assert lines(document) == [
-        '+ preempted.b/lent: {"workload":"b/lent","reason":"InCohortReclamation","clusterQueue":"b"}'
-    ]
 
 
 def test_kueues_manifests_are_read_as_they_are() -> None:
