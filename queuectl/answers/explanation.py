@@ -1,6 +1,7 @@
 """Why a workload waits, runs or was evicted: what binds, what is ahead, what holds quota, what helps. Pure.
 
-Computed once from a committed state, with all names; `Explanation.to` leaves those that a caller may see.
+Computed once from a committed state, with all names; `Explanation.to` leaves those that a caller may see. The
+values below an `Explanation` are documents of REST as they are: their docstrings describe them there.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def booked_on(one: Attribution | None) -> dict[str, str | None] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadName:
-    """None, all three: the caller may not read it."""
+    """A workload. All three are null where the caller may not read it."""
 
     namespace: str | None
     kind: str | None
@@ -100,76 +101,80 @@ def name_of(ref: ObjectRef) -> WorkloadName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaHolder(WorkloadName):
-    """A workload that holds quota that another one lacks."""
+class Holder(WorkloadName):
+    """A workload that holds quota that a pending workload lacks. Its names are as those of a WorkloadName."""
 
     amount: int
-    """In base units."""
+    """In base units: thousandths of a cpu, bytes of memory, devices, pods."""
     since: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AheadTotal:
+class AheadSize:
     """The workloads that come before it in its pending queue."""
 
     workloads: int
     requests: dict[str, int]
-    """Of the nearest MOST_AHEAD together, in base units by resource."""
+    """Of the nearest 1,000 together. In base units: thousandths of a cpu, bytes of memory, devices, pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
-    """A limit that leaves less of a resource than the workload requests. Amounts are in base units."""
+class BindingLimit:
+    """A limit of quota that leaves less than the workload requests."""
 
     flavor: str
     resource: str
     node: str
-    """Such as `ClusterQueue/team-a`."""
+    """Such as ClusterQueue/team-a, or Cohort/all."""
     limit: Limit
+    """The field of its policy."""
     requested: int
+    """In base units: thousandths of a cpu, bytes of memory, devices, pods."""
     available: int
-    """Negative where more is used than the limit allows."""
+    """What the limit leaves; negative where more is used. In the same units."""
+    short_by: int
+    """What has to become free below that node, or be added there. In the same units."""
     ever: bool
     """Whether it would leave enough if nothing were used."""
 
-    @property
-    def short_by(self) -> int:
-        return self.requested - self.available
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Borrowing:
+class Borrower:
     """A ClusterQueue that uses more than its nominal quota."""
 
     cluster_queue: str | None
-    """None: the caller may not read it."""
+    """Null where the caller may not read it."""
     amount: int
-    """Beyond its nominal quota, in base units."""
+    """Beyond its nominal quota. In base units: thousandths of a cpu, bytes of memory, devices, pods."""
     share: int | None
-    """Its dominant share in thousandths; None without fair sharing, and if it is infinite."""
+    """Dominant share in thousandths; null without fair sharing, and with weight 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lending:
+class Lent:
     """What others have borrowed of the quota of the workload's ClusterQueue."""
 
     amount: int
-    """Unused nominal quota of the queue that it cannot have now, in base units."""
+    """Unused nominal quota that the queue cannot have now. In base units: thousandths of a cpu, bytes of
+    memory, devices, pods."""
     reclaims: bool
-    """The queue preempts workloads of others to get it back."""
+    """Whether the queue preempts workloads of others to get it back."""
     share: int | None
-    """The dominant share of the queue in thousandths, as in `Borrowing`."""
-    borrowers: tuple[Borrowing, ...]
-    """Largest first, at most MAX_BORROWERS."""
+    """Dominant share of the queue, as of the borrowers."""
+    borrowers: tuple[Borrower, ...]
+    """In its cohort tree, the largest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyDeadline:
-    """By when the pods of an admitted workload must be ready (L14, L24 to L26)."""
+class Readiness:
+    """By when the pods of an admitted workload must be ready: it is evicted else."""
 
     clock: ClockName
+    """What they must reach: all bound to nodes (Scheduling), all ready after that (Startup), all ready again
+    (Recovery), or all ready after the start (PodsReady)."""
     since: datetime
     until: datetime
+    """A status that shows a later start than the admission extends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,16 +189,16 @@ class Explanation:
     """Length of the pending queue that it is in."""
     ahead: tuple[WorkloadName, ...]
     """The nearest workloads before it there, the nearest last."""
-    ahead_size: AheadTotal | None
-    limits: tuple[Binding, ...]
+    ahead_size: AheadSize | None
+    limits: tuple[BindingLimit, ...]
     """For each flavor that the reason names, the nearest node first."""
-    holders: tuple[QuotaHolder, ...]
+    holders: tuple[Holder, ...]
     """The largest first, at most MAX_HOLDERS."""
     more_holders: int
-    lent: Lending | None
+    lent: Lent | None
     help: str | None
     """One sentence on what would let it run."""
-    readiness: ReadyDeadline | None
+    readiness: Readiness | None
     pods_missing: str | None
     """Which pods of a group that runs do not exist; None: none is known to."""
 
@@ -278,20 +283,20 @@ def _available(value: Reason, state: CommittedState) -> int | None:
 # --- the pending queue
 
 
-def _ahead_size(workload: StoredWorkload, position: int, state: CommittedState) -> AheadTotal:
+def _ahead_size(workload: StoredWorkload, position: int, state: CommittedState) -> AheadSize:
     first = max(0, position - 1 - MOST_AHEAD)
     requests: dict[str, int] = {}
     for _, one in islice(state.line(workload.cluster_queue or "", first), position - 1 - first):
         for pods in one.pod_sets:
             for resource, amount in pods.requests:
                 requests[resource] = requests.get(resource, 0) + amount * pods.count
-    return AheadTotal(workloads=position - 1, requests=requests)
+    return AheadSize(workloads=position - 1, requests=requests)
 
 
 # --- quota: what binds, who holds it, who borrows it
 
 
-def binding(workload: StoredWorkload, state: CommittedState) -> Iterator[Binding]:
+def binding(workload: StoredWorkload, state: CommittedState) -> Iterator[BindingLimit]:
     """Every limit that binds for a pending workload (docs/answers.md, A18)."""
     reason, name = workload.reason, workload.cluster_queue
     if workload.phase is not Phase.PENDING or reason is None or name is None or name not in state.queues:
@@ -307,25 +312,28 @@ def binding(workload: StoredWorkload, state: CommittedState) -> Iterator[Binding
             yield from _of_cell(cell, requested, name, state)
 
 
-def _of_cell(cell: FlavorResource, requested: int, name: str, state: CommittedState) -> Iterator[Binding]:
+def _of_cell(
+    cell: FlavorResource, requested: int, name: str, state: CommittedState
+) -> Iterator[BindingLimit]:
     tree = state.tree_of(name)
     node, number = tree.queue(name), tree.cell(cell)
     whole = {(left.limit, left.at): left.available for left in limits(node, number, empty=True)}
     for available, limit, at in limits(node, number):
         if available < requested:
             reduced = limit is Limit.NOMINAL_QUOTA and number in tree.reduced.get(at, ())
-            yield Binding(
+            yield BindingLimit(
                 flavor=cell.flavor,
                 resource=cell.resource,
                 node=str(at),
                 limit=Limit.CAPACITY_SHORTAGE if reduced else limit,
                 requested=requested,
                 available=available,
+                short_by=requested - available,
                 ever=requested <= whole[limit, at],
             )
 
 
-def _holders(workload: StoredWorkload, state: CommittedState) -> tuple[QuotaHolder, ...]:
+def _holders(workload: StoredWorkload, state: CommittedState) -> tuple[Holder, ...]:
     """The holders of the missing cell, at or below the node that binds; largest first.
 
     For a workload that preempts: the victims that still hold the cell, anywhere in its tree.
@@ -350,7 +358,7 @@ def _holders(workload: StoredWorkload, state: CommittedState) -> tuple[QuotaHold
     ]
     held.sort(key=lambda one: (-one[0], one[1], one[2]))
     return tuple(
-        QuotaHolder(namespace=ref.namespace, kind=ref.kind, name=ref.name, amount=amount, since=since)
+        Holder(namespace=ref.namespace, kind=ref.kind, name=ref.name, amount=amount, since=since)
         for amount, since, ref in held
         if amount > 0
     )
@@ -365,7 +373,7 @@ def _leaves_for(holder: StoredWorkload, preemptor: str) -> bool:
     )
 
 
-def _lent(workload: StoredWorkload, state: CommittedState) -> Lending | None:
+def _lent(workload: StoredWorkload, state: CommittedState) -> Lent | None:
     """None if no quota that the workload lacks is lent."""
     why, queue = workload.reason, state.queues.get(workload.cluster_queue or "")
     if workload.phase is not Phase.PENDING or why is None or why.code is not Code.WAITING_FOR_QUOTA:
@@ -389,12 +397,12 @@ def _lent(workload: StoredWorkload, state: CommittedState) -> Lending | None:
         if one.name != queue.name
     ]
     borrowers = sorted((pair for pair in beyond if pair[0] > 0), key=lambda pair: (-pair[0], pair[1]))
-    return Lending(
+    return Lent(
         amount=amount,
         reclaims=queue.queue.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER,
         share=share(queue.name),
         borrowers=tuple(
-            Borrowing(cluster_queue=name, amount=amount, share=share(name))
+            Borrower(cluster_queue=name, amount=amount, share=share(name))
             for amount, name in borrowers[:MAX_BORROWERS]
         ),
     )
@@ -403,7 +411,7 @@ def _lent(workload: StoredWorkload, state: CommittedState) -> Lending | None:
 # --- the clock of an admitted workload
 
 
-def _readiness(workload: StoredWorkload, state: CommittedState) -> ReadyDeadline | None:
+def _readiness(workload: StoredWorkload, state: CommittedState) -> Readiness | None:
     """None: its pods are ready, its status does not say, or there is no limit.
 
     It counts from the admission: the start time in the status of the object may be later.
@@ -416,7 +424,7 @@ def _readiness(workload: StoredWorkload, state: CommittedState) -> ReadyDeadline
     queue = state.policies.get(ConfigKey("ClusterQueue", "", attempt.assignment.cluster_queue))
     rules = readiness_rules(state.configuration, queue if isinstance(queue, ClusterQueue) else None)
     clock = running_clock(rules, attempt, workload.past, None)
-    return clock and ReadyDeadline(clock=clock.name, since=clock.since, until=clock.until)
+    return clock and Readiness(clock=clock.name, since=clock.since, until=clock.until)
 
 
 def _pods_missing(workload: StoredWorkload, state: CommittedState) -> str | None:

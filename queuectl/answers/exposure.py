@@ -20,22 +20,21 @@ from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 
 @dataclass(frozen=True, slots=True)
-class Threat:
-    """Pending workloads of one ClusterQueue that may preempt a workload."""
+class ExposureThreat:
+    """Pending workloads of ClusterQueues that may preempt a workload by one rule."""
 
     cluster_queue: str | None
-    """None: of all together that the caller may not read."""
+    """Null for all together that the caller may not read."""
     cause: PreemptionCause
-    """The rule by which they would."""
     policy: PreemptionPolicy | None
-    """None: as `cluster_queue`."""
+    """Of that queue; null where that is null."""
     pending: int
-    """How many wait now that the policy allows to, and that request what it holds."""
+    """How many wait now that the rule allows to preempt it, and that request what it holds."""
     protected_until: datetime | None
-    """End of its minimum run time against this cause; None: it is over, or there is none."""
+    """End of its minimum run time against this rule. Null: it is over, or there is none."""
 
 
-async def threats(workload: StoredWorkload, state: CommittedState, now: datetime) -> list[Threat]:
+async def threats(workload: StoredWorkload, state: CommittedState, now: datetime) -> list[ExposureThreat]:
     """By ClusterQueue, its own first; empty for a workload that is not admitted."""
     attempt = workload.attempt
     if attempt is None or workload.phase is not Phase.ADMITTED:
@@ -52,9 +51,9 @@ async def threats(workload: StoredWorkload, state: CommittedState, now: datetime
     return [_protected(one, home.queue, attempt.admitted_at, now) for one in threats_of_queues]
 
 
-def as_seen(threats: Iterable[Threat], caller: Visibility) -> tuple[Threat, ...]:
+def as_seen(threats: Iterable[ExposureThreat], caller: Visibility) -> tuple[ExposureThreat, ...]:
     """Those of queues that the caller may read, then the others, added up by rule and end of protection."""
-    shown: list[Threat] = []
+    shown: list[ExposureThreat] = []
     hidden: Counter[tuple[PreemptionCause, datetime | None]] = Counter()
     for one in threats:
         if one.cluster_queue is not None and caller.cluster_queue(one.cluster_queue) is not None:
@@ -63,13 +62,13 @@ def as_seen(threats: Iterable[Threat], caller: Visibility) -> tuple[Threat, ...]
             hidden[one.cause, one.protected_until] += one.pending
     return (
         *shown,
-        *(Threat(None, cause, None, pending, until) for (cause, until), pending in hidden.items()),
+        *(ExposureThreat(None, cause, None, pending, until) for (cause, until), pending in hidden.items()),
     )
 
 
 async def _own(
     workload: StoredWorkload, home: QueueState, held: list[FlavorResource], state: CommittedState
-) -> AsyncIterator[Threat]:
+) -> AsyncIterator[ExposureThreat]:
     assert home.queue is not None
     policy = home.queue.preemption.within_cluster_queue
     if policy is PreemptionPolicy.NEVER:
@@ -79,7 +78,7 @@ async def _own(
     async for one in _waiting(home, state, held):
         equal = newer and one.priority == workload.priority and _older(one, workload)
         pending += one.priority > workload.priority or equal
-    yield Threat(home.name, PreemptionCause.IN_CLUSTER_QUEUE, policy, pending, None)
+    yield ExposureThreat(home.name, PreemptionCause.IN_CLUSTER_QUEUE, policy, pending, None)
 
 
 def _older(one: StoredWorkload, other: StoredWorkload) -> bool:
@@ -93,7 +92,7 @@ async def _other(
     other: QueueState,
     held: list[FlavorResource],
     state: CommittedState,
-) -> AsyncIterator[Threat]:
+) -> AsyncIterator[ExposureThreat]:
     """Another queue may take only what the workload's queue borrows, at each level up to the common one."""
     policy = other.queue.preemption.reclaim_within_cohort if other.queue else PreemptionPolicy.NEVER
     if policy is PreemptionPolicy.NEVER:
@@ -106,7 +105,7 @@ async def _other(
     pending = 0
     async for one in _waiting(other, state, lent):
         pending += policy is PreemptionPolicy.ANY or one.priority > workload.priority
-    yield Threat(other.name, _cause(tree, lender, lent, other, state), policy, pending, None)
+    yield ExposureThreat(other.name, _cause(tree, lender, lent, other, state), policy, pending, None)
 
 
 def _borrowed(tree: QuotaTree, node: QuotaNode, lender: QuotaNode, cell: FlavorResource) -> bool:
@@ -143,9 +142,11 @@ async def _waiting(
             yield one
 
 
-def _protected(one: Threat, queue: ClusterQueue | None, admitted_at: datetime, now: datetime) -> Threat:
+def _protected(
+    one: ExposureThreat, queue: ClusterQueue | None, admitted_at: datetime, now: datetime
+) -> ExposureThreat:
     seconds = queue.preemption.min_run_time.seconds(one.cause) if queue else 0
     until = admitted_at + timedelta(seconds=seconds)
     if not seconds or until <= now:
         return one
-    return Threat(one.cluster_queue, one.cause, one.policy, one.pending, until)
+    return ExposureThreat(one.cluster_queue, one.cause, one.policy, one.pending, until)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import WorkloadOutcome
@@ -43,8 +44,9 @@ def of_object(outcome: str) -> str:
     return _OF_OBJECT.get(outcome, outcome)
 
 
-class AttemptEnd(NamedTuple):
-    """An attempt that is over. Times are UTC."""
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """An attempt that is over."""
 
     number: int
     outcome: FinalOutcome
@@ -52,27 +54,32 @@ class AttemptEnd(NamedTuple):
     """Of its admission."""
     ended_at: datetime
     """When its quota was released."""
-    requests: Mapping[str, int]
-    """Of all its pods, as of its admission."""
-    resource_seconds: Mapping[str, int]
-    """What it held, by resource: base units times seconds."""
+    requests: dict[str, int]
+    """Of all its pods, as of its admission. In base units: thousandths of a cpu, bytes of memory, devices,
+    pods."""
+    resource_seconds: dict[str, int]
+    """What it held, by resource: base units times seconds, such as GPU-seconds (as `usage`)."""
 
 
-class WorkloadEnd(NamedTuple):
-    """A workload that is over."""
+@dataclass(frozen=True, slots=True)
+class WorkloadEnd:
+    """How a workload that is over ended."""
 
     outcome: FinalOutcome
+    """Cancelled: its object was deleted or lost its queue label, or an IdlePolicy ended it. TimedOut: it was
+    deleted, or is to be, after its longest run time was used up."""
     started_at: datetime | None
-    """Of its first admission, UTC; None: it was never admitted."""
+    """Of its first admission. Null: it was never admitted."""
     ended_at: datetime
     held_seconds: float
     """How long its attempts held quota, together."""
-    resource_seconds: Mapping[str, int]
-    """What they held, together."""
+    resource_seconds: dict[str, int]
+    """Of its attempts. What it held, by resource: base units times seconds, such as GPU-seconds (as
+    `usage`)."""
     attempts: tuple[AttemptEnd, ...]
     """Oldest first."""
-    failure: str | None = None
-    """Why its object failed, as that says: a condition, or a message in its status."""
+    failure: str | None
+    """Why its object failed, as its status says."""
 
 
 def end_of(decisions: Iterable[StoredDecision], held: Mapping[int, Mapping[str, int]]) -> WorkloadEnd | None:

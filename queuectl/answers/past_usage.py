@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from queuectl.answers.state import CommittedState
 from queuectl.core.model.policy import NORMAL_WEIGHT, AdmissionFairSharing, LocalQueue
@@ -18,25 +18,26 @@ from queuectl.core.quota.tree import QuotaNode
 from queuectl.ports.reader import UsageSumOf
 
 
-class MemberUsage(NamedTuple):
-    """One row."""
+@dataclass(frozen=True, slots=True)
+class PastUsageItem:
+    """One member, LocalQueue or user, with its past usage."""
 
     level: int
-    """0: what was asked for; its members have 1."""
+    """0: what was asked for; those directly below it have 1."""
     kind: str
     """Cohort, ClusterQueue, LocalQueue or User."""
     namespace: str | None
-    """Of a LocalQueue, and of a user in it."""
+    """Of a LocalQueue, and of a user in it; else null."""
     name: str
-    """Of a user: empty for all that are unknown."""
+    """Empty for all workloads of a LocalQueue without a known user."""
     weight: int
     """In thousandths."""
     used: float
-    """Decayed, in cores, bytes and devices by their weights (U2)."""
-    order: int | None
-    """Its place among those beside it, from 1; None: past usage does not order them."""
-    part: float = 0.0
+    """Decayed, in cores, bytes and devices times their resourceWeights (U2)."""
+    part: float
     """Of the usage of all beside it, from 0 to 1."""
+    order: int | None
+    """Its place among those beside it, from 1; null: past usage does not order it."""
 
 
 class PastUsageTree:
@@ -62,14 +63,16 @@ class PastUsageTree:
             if isinstance(one, LocalQueue):
                 self._locals[one.cluster_queue].append(one)
 
-    def rows(self, node: QuotaNode, *, by_past_usage: bool) -> Iterator[MemberUsage]:
+    def rows(self, node: QuotaNode, *, by_past_usage: bool) -> Iterator[PastUsageItem]:
         """Yield `node` and all below it. `by_past_usage`: the root of its tree orders members so."""
         used: dict[QuotaNode, float] = {}
         for one in reversed([*node.below()]):
             own = self._used.get((one.name,), 0.0) if one.kind == "ClusterQueue" else 0.0
             used[one] = own + sum(used[member] for member in one.children.values())
         nodes = {(one.kind, one.name): one for one in used}
-        (root,) = _siblings([MemberUsage(0, node.kind, None, node.name, node.weight, used[node], None)])
+        (root,) = _siblings(
+            [PastUsageItem(0, node.kind, None, node.name, node.weight, used[node], 1.0, None)]
+        )
         left, first = [root], 1 if by_past_usage else None
         while left:
             row = left.pop()
@@ -78,23 +81,19 @@ class PastUsageTree:
             if row.kind == "ClusterQueue":
                 yield from self._local_queues(row.name, level)
             members = (
-                MemberUsage(level, one.kind, None, one.name, one.weight, used[one], first) for one in children
+                PastUsageItem(level, one.kind, None, one.name, one.weight, used[one], 0.0, first)
+                for one in children
             )
             left += reversed(_siblings(members))
 
-    def _local_queues(self, cluster_queue: str, level: int) -> Iterator[MemberUsage]:
+    def _local_queues(self, cluster_queue: str, level: int) -> Iterator[PastUsageItem]:
         queue = self._queues[cluster_queue].queue if cluster_queue in self._queues else None
         ordered = queue is not None and queue.usage_based
         first = 1 if ordered else None
         by_user = 1 if ordered and queue is not None and queue.users_by_usage else None
         members = (
-            MemberUsage(
-                level,
-                "LocalQueue",
-                *one.name,
-                one.weight,
-                self._used.get(one.name, 0.0),
-                first,
+            PastUsageItem(
+                level, "LocalQueue", *one.name, one.weight, self._used.get(one.name, 0.0), 0.0, first
             )
             for one in self._locals[cluster_queue]
         )
@@ -103,24 +102,25 @@ class PastUsageTree:
             assert one.namespace is not None
             name = (one.namespace, one.name)
             yield from _siblings(
-                MemberUsage(
-                    level + 1, "User", one.namespace, user, NORMAL_WEIGHT, self._used[*name, user], by_user
+                PastUsageItem(
+                    *(level + 1, "User", one.namespace, user, NORMAL_WEIGHT),
+                    *(self._used[*name, user], 0.0, by_user),
                 )
                 for user in self._users.get(name, ())
             )
 
 
-def _siblings(members: Iterable[MemberUsage]) -> list[MemberUsage]:
+def _siblings(members: Iterable[PastUsageItem]) -> list[PastUsageItem]:
     """Return members of one parent in their order, each with its part."""
     found = sorted(members, key=_place)
     whole = sum(one.used for one in found) or 1
     return [
-        one._replace(part=one.used / whole, order=one.order and place)
+        replace(one, part=one.used / whole, order=one.order and place)
         for place, one in enumerate(found, start=1)
     ]
 
 
-def _place(one: MemberUsage) -> tuple[bool, float, str, str]:
+def _place(one: PastUsageItem) -> tuple[bool, float, str, str]:
     if one.order is None:
         return False, 0.0, one.namespace or "", one.name
     return not one.weight, one.used / (one.weight or 1), one.namespace or "", one.name

@@ -12,10 +12,10 @@ from pydantic import Field
 from queuectl.api import requests
 from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Endpoint, Question, always
-from queuectl.api.schemas import Committed, Document
+from queuectl.api.schemas import Committed
 from queuectl.api.view import AnswerSource, committed, shallow
 from queuectl.kinds.json_fields import MAX_COUNT
-from queuectl.ports.changes import ChangeRefused, Changes, Verb, Wanted, WantedSize
+from queuectl.ports.changes import ChangedField, ChangeRefused, Changes, Verb, Wanted, WantedSize
 
 MAX_BODY: Final = 4096
 MAX_REASON: Final = 200
@@ -28,14 +28,6 @@ _LOCAL_QUEUE: Final = "/api/v1/localqueues/{namespace}/{name}"
 _CLUSTER_QUEUE: Final = "/api/v1/clusterqueues/{name}"
 
 log = logging.getLogger(__name__)
-
-
-class ChangedField(Document):
-    """One field of a Kubernetes object."""
-
-    field: str = Field(description="Such as `spec.parallelism`.")
-    before: str | None
-    after: str
 
 
 class Changed(Committed):
@@ -178,7 +170,7 @@ class ChangeRoutes:
             "written": made.written and not wanted.dry_run,
             "dry_run": wanted.dry_run,
         }
-        return Changed.of(**shallow(made) | own | committed(self._source.sight()))
+        return Changed(**shallow(made) | own | committed(self._source.sight()))
 
 
 def _audit(question: Question, wanted: Wanted, outcome: str) -> None:

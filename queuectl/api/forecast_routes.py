@@ -17,19 +17,10 @@ from queuectl.api.view import AnswerSource, Routes, committed, now, while_asked
 from queuectl.api.workload_routes import Times, WorkloadRoutes, decisions_on, times
 from queuectl.core.model.workload import Phase, StoredWorkload
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
-from queuectl.ports.reader import Forecasts, StartForecast
+from queuectl.ports.reader import Calibration, Forecasts, StartForecast
 
 FORECAST_SECONDS: Final = 60.0
 """How long one forecast may take, with the time that it waits for others."""
-
-
-class Calibration(schemas.Document):
-    """Forecasts of past times, made again from what was known then."""
-
-    checked: int
-    held: int = Field(description="Of these, how many started within their interval.")
-    since: datetime = Field(description="The first of these times.")
-    until: datetime
 
 
 class Eta(schemas.NamedDocument, schemas.Committed):
@@ -88,7 +79,7 @@ class ForecastRoutes(Routes):
         if known is not None:
             found = StartForecast(now(sight), sight.state.sequence, str(known))
         started, ended = known or Times()
-        return Eta.of(
+        return Eta(
             **workload.ref._asdict(),
             queue=workload.queue,
             cluster_queue=workload.cluster_queue,

@@ -8,29 +8,14 @@ from typing import Final
 
 from pydantic import Field
 
-from queuectl.answers.past_usage import MemberUsage, PastUsageTree
+from queuectl.answers.past_usage import PastUsageItem, PastUsageTree
 from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, WORKLOADS, Allowed, Question, always, endpoint
-from queuectl.api.schemas import Committed, Document
+from queuectl.api.schemas import Committed
 from queuectl.api.usage_routes import MOST_ITEMS
 from queuectl.api.view import Routes, committed, may_get, now
 from queuectl.ports.reader import MOST_USAGE, TooMuchHistory
-
-
-class PastUsageItem(Document):
-    """One member, LocalQueue or user, with its past usage."""
-
-    level: int = Field(description="0: what was asked for; those directly below it have 1.")
-    kind: str = Field(description="Cohort, ClusterQueue, LocalQueue or User.")
-    namespace: str | None = Field(description="Of a LocalQueue, and of a user in it; else null.")
-    name: str = Field(description="Empty for all workloads of a LocalQueue without a known user.")
-    weight: int = Field(description="In thousandths.")
-    used: float = Field(description="Decayed, in cores, bytes and devices times their resourceWeights (U2).")
-    part: float = Field(description="Of the usage of all beside it, from 0 to 1.")
-    order: int | None = Field(
-        description="Its place among those beside it, from 1; null: past usage does not order it."
-    )
 
 
 class PastUsageReport(Committed):
@@ -94,7 +79,7 @@ class PastUsageRoutes(Routes):
         node = tree.cohort(name) if kinds == COHORTS else tree.queue(name)
         by_past_usage = tree.root(node).sharing.by_past_usage
 
-        def rows() -> list[MemberUsage]:
+        def rows() -> list[PastUsageItem]:
             return [*PastUsageTree(found.rows, sharing, state).rows(node, by_past_usage=by_past_usage)]
 
         members = await asyncio.to_thread(rows)
@@ -116,7 +101,7 @@ class PastUsageRoutes(Routes):
 
 
 def _items(
-    members: Iterable[MemberUsage], readable: Mapping[str, Allowed], listed: Allowed
+    members: Iterable[PastUsageItem], readable: Mapping[str, Allowed], listed: Allowed
 ) -> tuple[PastUsageItem, ...]:
     shown = [
         one
@@ -125,4 +110,4 @@ def _items(
     ]
     if len(shown) > MOST_ITEMS:
         shown = [one for one in shown if one.kind != "User"]
-    return tuple(PastUsageItem(**one._asdict()) for one in shown)
+    return tuple(shown)

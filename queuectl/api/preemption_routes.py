@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from queuectl.answers.explanation import Visibility
-from queuectl.answers.exposure import as_seen, threats
+from queuectl.answers.exposure import ExposureThreat, as_seen, threats
 from queuectl.answers.outcomes import seconds
 from queuectl.api import requests, schemas
 from queuectl.api.answer_routes import visible_nodes
@@ -19,7 +19,6 @@ from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Question, always, e
 from queuectl.api.schemas import Committed, Document, NamedDocument
 from queuectl.api.view import AnswerSource, Routes, committed, now, page
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import PreemptionCause, named_in
 from queuectl.core.model.resources import by_resource
 from queuectl.ports.reader import PreemptionRow
@@ -68,16 +67,6 @@ class Preemption(Document):
         description="From its admission to its eviction: this work is lost, unless it was saved."
     )
     lost: dict[str, int] = Field(description=f"Until its eviction. {schemas.RESOURCE_SECONDS}")
-
-
-class ExposureThreat(Document):
-    """Pending workloads of ClusterQueues that may preempt a workload by one rule."""
-
-    cluster_queue: str | None = Field(description="Null for all together that the caller may not read.")
-    cause: PreemptionCause
-    policy: PreemptionPolicy | None = Field(description="Of that queue; null where that is null.")
-    pending: int = Field(description="How many wait now that the rule allows to preempt it.")
-    protected_until: datetime | None = Field(description="End of its minimum run time against this rule.")
 
 
 class Exposure(NamedDocument, Committed):
@@ -217,7 +206,7 @@ class PreemptionRoutes(Routes):
         threatening = await threats(workload, sight.state, now(sight))
         queues = {one.cluster_queue for one in threatening if one.cluster_queue is not None}
         visible = Visibility(cluster_queues=await question.caller.names(CLUSTER_QUEUES, queues))
-        return Exposure.of(
+        return Exposure(
             **workload.ref._asdict(),
             exposed=any(one.pending and one.protected_until is None for one in threatening),
             threats=as_seen(threatening, visible),

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from queuectl.answers.outcomes import FinalOutcome
+from queuectl.answers.explanation import AheadSize, BindingLimit, Holder, Lent, Readiness, WorkloadName
+from queuectl.answers.outcomes import WorkloadEnd
 from queuectl.core.decisions import Verdict
-from queuectl.core.features.pods_ready import ClockName
 from queuectl.core.model.device_use import UseVerdict
-from queuectl.core.model.policy import OnExceeded, QueueingStrategy, StopPolicy
+from queuectl.core.model.policy import OnExceeded, QueueingStrategy, StopPolicy, Taint
 from queuectl.core.model.reasons import Code, Family, Limit, PreemptionCause
 from queuectl.core.model.workload import Phase
 
@@ -21,7 +21,10 @@ RESOURCE_SECONDS = "What it held, by resource: base units times seconds, such as
 
 
 class Document(BaseModel):
-    """What is made from a value has the fields of the same names; documents in it are made from those too."""
+    """What is made from a value has the fields of the same names; documents in it are made from those too.
+
+    A dataclass of `queuectl.answers` may stand in it as it is: its docstrings describe it.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -30,6 +33,7 @@ class Document(BaseModel):
         validate_by_name=True,
         validate_by_alias=False,
         from_attributes=True,
+        use_attribute_docstrings=True,
     )
 
     @classmethod
@@ -131,33 +135,6 @@ class NamedDocument(Document):
     uid: str
 
 
-class AttemptEnd(Document):
-    """An attempt that is over."""
-
-    number: int
-    outcome: FinalOutcome
-    started_at: datetime = Field(description="Of its admission.")
-    ended_at: datetime = Field(description="When its quota was released.")
-    requests: Amounts = Field(description=f"Of all its pods, as of its admission. {AMOUNT}")
-    resource_seconds: dict[str, int] = Field(description=RESOURCE_SECONDS)
-
-
-class WorkloadEnd(Document):
-    """How a workload that is over ended."""
-
-    outcome: FinalOutcome = Field(
-        description="Cancelled: its object was deleted or lost its queue label, or an IdlePolicy ended it. "
-        "TimedOut: it was deleted, or is to be, after "
-        "its longest run time was used up."
-    )
-    started_at: datetime | None = Field(description="Of its first admission. Null: it was never admitted.")
-    ended_at: datetime
-    held_seconds: float = Field(description="How long its attempts held quota, together.")
-    resource_seconds: dict[str, int] = Field(description=f"Of its attempts. {RESOURCE_SECONDS}")
-    attempts: tuple[AttemptEnd, ...] = Field(description="Oldest first.")
-    failure: str | None = Field(description="Why its object failed, as its status says.")
-
-
 class DeviceVerdict(Document):
     """What an admitted workload does with its devices, by its last checks (docs/accounting.md)."""
 
@@ -207,32 +184,6 @@ class Workload(NamedDocument):
     end: WorkloadEnd | None = Field(description="Null: it is not over, or its history is not kept any more.")
 
 
-class Readiness(Document):
-    """By when the pods of an admitted workload must be ready: it is evicted else."""
-
-    clock: ClockName = Field(
-        description="What they must reach: all bound to nodes (Scheduling), all ready after that (Startup), "
-        "all ready again (Recovery), or all ready after the start (PodsReady)."
-    )
-    since: datetime
-    until: datetime = Field(description="A status that shows a later start than the admission extends it.")
-
-
-class Ahead(Document):
-    """A workload that comes before another one in its pending queue."""
-
-    namespace: str | None = Field(description="Null where the caller may not read it; so are kind and name.")
-    kind: str | None
-    name: str | None
-
-
-class Holder(Ahead):
-    """A workload that holds quota that a pending workload lacks."""
-
-    amount: int = Field(description=AMOUNT)
-    since: datetime
-
-
 class Controller(Document):
     """The leading controller. It commits every 10 s at least, also if there is nothing to decide."""
 
@@ -253,25 +204,6 @@ class Committed(Document):
     )
 
 
-class Borrower(Document):
-    """A ClusterQueue that uses more than its nominal quota."""
-
-    cluster_queue: str | None = Field(description="Null where the caller may not read it.")
-    amount: int = Field(description=f"Beyond its nominal quota. {AMOUNT}")
-    share: int | None = Field(
-        description="Dominant share in thousandths; null without fair sharing, and with weight 0."
-    )
-
-
-class Lent(Document):
-    """What others have borrowed of the quota of the workload's ClusterQueue."""
-
-    amount: int = Field(description=f"Unused nominal quota that the queue cannot have now. {AMOUNT}")
-    reclaims: bool = Field(description="Whether the queue preempts workloads of others to get it back.")
-    share: int | None = Field(description="Dominant share of the queue, as of the borrowers.")
-    borrowers: tuple[Borrower, ...] = Field(description="In its cohort tree, the largest first.")
-
-
 class RequestedPods(Document):
     """A podset as its user requests it."""
 
@@ -279,26 +211,6 @@ class RequestedPods(Document):
     count: int
     min_count: int | None = Field(description="Least number of pods that it may start with; null: all.")
     requests: Amounts = Field(description=f"Of one pod. {AMOUNT}")
-
-
-class BindingLimit(Document):
-    """A limit of quota that leaves less than the workload requests."""
-
-    flavor: str
-    resource: str
-    node: str = Field(description="Such as ClusterQueue/team-a, or Cohort/all.")
-    limit: Limit = Field(description="The field of its policy.")
-    requested: int = Field(description=AMOUNT)
-    available: int = Field(description=f"What the limit leaves; negative where more is used. {AMOUNT}")
-    short_by: int = Field(description=f"What has to become free below that node, or be added there. {AMOUNT}")
-    ever: bool = Field(description="Whether it would leave enough if nothing were used.")
-
-
-class AheadSize(Document):
-    """The workloads that come before it in its pending queue."""
-
-    workloads: int
-    requests: dict[str, int] = Field(description=f"Of the nearest 1,000 together. {AMOUNT}")
 
 
 class WorkloadDetail(Workload, Committed):
@@ -310,7 +222,9 @@ class WorkloadDetail(Workload, Committed):
         "without one."
     )
     line: int | None = Field(description="Length of the pending queue that it is in.")
-    ahead: tuple[Ahead, ...] = Field(description="The nearest workloads before it there, the nearest last.")
+    ahead: tuple[WorkloadName, ...] = Field(
+        description="The nearest workloads before it there, the nearest last."
+    )
     ahead_size: AheadSize | None = Field(description="Null outside the pending queue.")
     limits: tuple[BindingLimit, ...] = Field(
         description="Every limit that binds, for each flavor that the reason names: the nearest node first."
@@ -466,12 +380,6 @@ class Cohort(Document):
 
 class CohortDetail(Cohort, Committed):
     pass
-
-
-class Taint(Document):
-    key: str
-    value: str
-    effect: str
 
 
 class Toleration(Document):

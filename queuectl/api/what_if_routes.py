@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import Field
 
 from queuectl.answers import trial_snapshot as basis
-from queuectl.answers.explanation import Visibility, name_of
+from queuectl.answers.explanation import Visibility, WorkloadName, name_of
 from queuectl.answers.exposure import as_seen, threats
 from queuectl.answers.quote import ahead, borrowed, started
 from queuectl.answers.state import CommittedState
@@ -24,7 +24,7 @@ from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found, unavailable
 from queuectl.api.limits import Turns
 from queuectl.api.requests import CLUSTER_QUEUES, WORKLOADS, Caller, Question, always, endpoint
-from queuectl.api.schemas import AMOUNT, Admission, Ahead, Committed, Condition, Document, Reason
+from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
 from queuectl.api.view import AnswerSource, Routes, committed, now, shallow, while_asked
 from queuectl.api.what_if_rows import WhatIfRows
 from queuectl.api.workload_routes import WorkloadRoutes
@@ -73,10 +73,12 @@ class PlannedChange(StrEnum):
     DELETED = "Deleted"
 
 
-class Displaced(Ahead):
-    """A workload that would be evicted."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced(WorkloadName):
+    """A workload that would be evicted. Its names are as those of a WorkloadName."""
 
-    cause: PreemptionCause | None = Field(description="The rule (P2 to P9).")
+    cause: PreemptionCause | None
+    """The rule (P2 to P9)."""
 
 
 class Outcome(Document):
@@ -228,10 +230,10 @@ def _displaced_namespaces(tried: what_if.Counterfactuals) -> set[str]:
 
 
 def _outcome(tried: what_if.Tried, caller: Visibility) -> Outcome:
-    displaced = ((caller.workload(name_of(one.ref)), one.cause) for one in tried.displaced)
+    displaced = (Displaced(**shallow(name_of(one.ref)), cause=one.cause) for one in tried.displaced)
     return Outcome.of(
         starts=tried.start,
-        displaces=tuple(Displaced(**shallow(name), cause=cause) for name, cause in displaced),
+        displaces=tuple(map(caller.workload, displaced)),
         admission=tried.assignment,
     )
 

@@ -142,7 +142,7 @@ def _listed(
         **_workload(value, state),
         position=state.position(value),
         reason=None if value.reason is None else reasons(value.reason),
-        end=None if end is None else schemas.WorkloadEnd.model_validate(end),
+        end=end,
     )
 
 

@@ -20,7 +20,7 @@ from queuectl.answers.queue_states import queue_of
 from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.ledger.history.state_at import Configure, configuration_of
 from queuectl.ports.ledger import LedgerUnavailable, NotStored, SchemaMismatch
-from queuectl.ports.reader import ForecastCalibration, NotAtRest, PastLives, PastWork, StartForecast
+from queuectl.ports.reader import Calibration, NotAtRest, PastLives, PastWork, StartForecast
 from queuectl.simulation.player import NeverEnds
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class _Tree:
     forecast: Forecast
     at: datetime
     made: float
-    calibration: ForecastCalibration | None = None
+    calibration: Calibration | None = None
     checked: float = float("-inf")
 
 
@@ -102,7 +102,7 @@ class Forecaster:
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
 
-    async def calibration(self, queues: Queues, now: datetime) -> ForecastCalibration | None:
+    async def calibration(self, queues: Queues, now: datetime) -> Calibration | None:
         """Return how often forecasts of the last days held in the tree of these ClusterQueues; None: too few
         could be checked. Raises LedgerUnavailable or SchemaMismatch."""
         past = await self._past_lives(now)
@@ -116,7 +116,7 @@ class Forecaster:
             results += await self._compute(partial(self._checked, snapshot, when, queues, past, now, number))
         if len(results) < backtest.LEAST_CHECKED:
             return None
-        return ForecastCalibration(len(results), sum(results), min(times), max(times))
+        return Calibration(len(results), sum(results), min(times), max(times))
 
     def _checked(
         self,

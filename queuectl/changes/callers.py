@@ -26,7 +26,7 @@ from queuectl.kube.errors import (
 )
 from queuectl.kube.session import Answered, Identity, Session
 from queuectl.kube.transport import HttpTransport, Transport
-from queuectl.ports.changes import ChangeRefused, FieldMade, Made, Wanted, WantedSize
+from queuectl.ports.changes import ChangedField, ChangeRefused, Made, Wanted, WantedSize
 
 _FOREIGN_TOKEN: Final = (
     "the API server does not accept this token, so nothing can be changed with it: sign in with a token for "
@@ -123,7 +123,7 @@ async def _fit(session: Session, target: WorkloadTarget, wanted: Wanted, size: W
         meaning=f"{means} {left}." if left else means,
         reason=done.reason,
         fields=tuple(
-            FieldMade(one.name, None if one.before is None else str(one.before), str(one.after))
+            ChangedField(one.name, None if one.before is None else str(one.before), str(one.after))
             for one in found.fields
         ),
     )

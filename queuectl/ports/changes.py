@@ -43,12 +43,13 @@ class Wanted:
     """The API server checks it and writes nothing."""
 
 
-class FieldMade(NamedTuple):
-    """A field of the object, as its patch changes it."""
+@dataclass(frozen=True, slots=True)
+class ChangedField:
+    """One field of a Kubernetes object, as its patch changes it."""
 
     field: str
+    """Such as `spec.parallelism`."""
     before: str | None
-    """None: there was none."""
     after: str
 
 
@@ -69,7 +70,7 @@ class Made:
     """What a hold or a deletion ends: it is refused without `evict`. None: nothing."""
     reason: str | None = None
     """As it is kept on the object, with its author."""
-    fields: tuple[FieldMade, ...] = ()
+    fields: tuple[ChangedField, ...] = ()
     """Of a fit: all fields that it changes."""
 
 

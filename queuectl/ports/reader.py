@@ -328,12 +328,15 @@ class PastWork(Past, Protocol):
         """The nodes that readers were told of last, by name."""
 
 
-class ForecastCalibration(NamedTuple):
-    """How often forecasts of past times held."""
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Forecasts of past times, made again from what was known then."""
 
     checked: int
     held: int
+    """Of these, how many started within their interval."""
     since: datetime
+    """The first of these times."""
     until: datetime
 
 
@@ -353,7 +356,7 @@ class StartForecast(NamedTuple):
     after: float | None = None
     """The time up to which all draws were played; None: it starts in all of them."""
     draws: int = 0
-    calibration: ForecastCalibration | None = None
+    calibration: Calibration | None = None
     """None: not known yet, or too few forecasts could be checked."""
 
 

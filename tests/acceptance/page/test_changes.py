@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from queuectl.core.model.workload import ConfigKey, PodSet
-from queuectl.ports.changes import ChangeRefused, FieldMade, Wanted, WantedSize
+from queuectl.ports.changes import ChangedField, ChangeRefused, Wanted, WantedSize
 from tests.acceptance.page.conftest import SECONDS, SIZES, Open, leave
 from tests.acceptance.page.serving import Site, serving
 from tests.acceptance.page.stories import IN_TREE, busy, of, queues
@@ -89,7 +89,7 @@ def test_a_size_with_which_it_starts_is_made_by_its_button(
     namespace = ConfigKey("Namespace", "", "team-a")
     waits = replace(of("team-a", "evaluate", 2, reason=IN_TREE), pod_sets=ten)
     readings.commit(waits, configs={namespace: json.dumps({"labels": {}})})
-    changes.fields = (FieldMade("spec.parallelism", "10", "7"),)
+    changes.fields = (ChangedField("spec.parallelism", "10", "7"),)
     with serving(readings, changes=changes) as found:
         page = open_page(found.url + JOB, size=size)
         page.get_by_role("button", name="Try changes").click()

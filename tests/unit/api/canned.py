@@ -28,11 +28,11 @@ from queuectl.core.model.workload import (
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
 from queuectl.ports.periods import Piece
 from queuectl.ports.reader import (
+    Calibration,
     CapacitySum,
     DecisionRow,
     EffectRow,
     EvictionTimes,
-    ForecastCalibration,
     Held,
     PastHolds,
     PreemptionRow,
@@ -391,9 +391,7 @@ class CannedReadings:
     async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
         """The same for all workloads that are pending."""
         assert self._workloads[workload][1].phase is Phase.PENDING
-        checked = ForecastCalibration(
-            45, 37, EPOCH_START - timedelta(days=14), EPOCH_START - timedelta(hours=6)
-        )
+        checked = Calibration(45, 37, EPOCH_START - timedelta(days=14), EPOCH_START - timedelta(hours=6))
         return StartForecast(EPOCH_START, self.sequence, None, 2463, 7512, None, 22_960, 19, checked)
 
     async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:

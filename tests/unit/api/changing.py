@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuectl.api.http import OWN_PAGE_HEADER, OWN_PAGE_VALUE
-from queuectl.ports.changes import ChangeRefused, FieldMade, Made, Wanted
+from queuectl.ports.changes import ChangedField, ChangeRefused, Made, Wanted
 
 OWN_PAGE = {OWN_PAGE_HEADER: OWN_PAGE_VALUE}
 
@@ -17,7 +17,7 @@ class CannedChanges:
         self.refusals: dict[str, ChangeRefused] = {}
         """By the name of an object."""
         self.loss: str | None = None
-        self.fields: tuple[FieldMade, ...] = ()
+        self.fields: tuple[ChangedField, ...] = ()
 
     async def make(self, wanted: Wanted, token: str | None) -> Made:
         if self.refusal is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from queuectl.app.kinds import built_in
 from queuectl.changes.callers import KubeChanges, changes_to
-from queuectl.ports.changes import ChangeRefused, FieldMade, Made, Wanted, WantedSize
+from queuectl.ports.changes import ChangedField, ChangeRefused, Made, Wanted, WantedSize
 from tests.unit.cli.clusters import Cluster, kubeconfig, merged
 from tests.unit.cli.servers import answering
 from tests.unit.cli.test_changing import HELD, JOB, LABELS, LOCAL, QUEUE
@@ -138,14 +138,14 @@ async def test_another_size_is_the_patch_of_the_command_line(changes: KubeChange
         meaning="It keeps its place: its priority and creation time, which stay, order it. "
         "It still completes 8 times, at most 2 pods at a time.",
         reason="fit by alice: deadline",
-        fields=(FieldMade("spec.parallelism", "4", "2"),),
+        fields=(ChangedField("spec.parallelism", "4", "2"),),
     )
 
 
 async def test_another_size_is_tried_without_a_write(changes: KubeChanges, cluster: Cluster) -> None:
     made = await changes.make(replace(fit(gpus=4, pods=4, completions=False), dry_run=True), "t")
     field = f"spec.template.spec.containers[0].resources.limits[{GPU}]"
-    assert made.fields == (FieldMade(field, "2", "1"),)
+    assert made.fields == (ChangedField(field, "2", "1"),)
     assert ("PATCH", FITS) in cluster.asked
     assert cluster.writes == []
 

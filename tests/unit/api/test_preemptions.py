@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuectl.answers.exposure import Threat, threats
+from queuectl.answers.exposure import ExposureThreat, threats
 from queuectl.api.view import View
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason
@@ -105,7 +105,7 @@ def preempts(**rules: object) -> dict[str, object]:
     return {"preemption": rules}
 
 
-async def threatened(*workloads: StoredWorkload, fair: bool = False, **specs: str) -> list[Threat]:
+async def threatened(*workloads: StoredWorkload, fair: bool = False, **specs: str) -> list[ExposureThreat]:
     """To `mine`, which holds 6 GPUs of `a`."""
     readings = CannedReadings()
     mine = workload("mine", 1, cluster_queue="a", phase=Phase.ADMITTED, gpus=6)
@@ -137,7 +137,9 @@ async def test_a_workload_of_a_queue_within_its_quota_is_exposed_to_its_own_queu
     rules = {"withinClusterQueue": "LowerPriority"}
     own = queue_spec(8, cohort="all", preemption=rules)
     found = await threatened(waits("one", 2, "a", 5), waits("two", 3, "a"), waits("b", 4, "b"), a=own, b=ANY)
-    assert found == [Threat("a", PreemptionCause.IN_CLUSTER_QUEUE, PreemptionPolicy.LOWER_PRIORITY, 1, None)]
+    assert found == [
+        ExposureThreat("a", PreemptionCause.IN_CLUSTER_QUEUE, PreemptionPolicy.LOWER_PRIORITY, 1, None)
+    ]
 
 
 async def test_what_can_never_run_is_no_threat() -> None:
@@ -155,8 +157,8 @@ async def test_a_workload_on_borrowed_quota_is_exposed_to_queues_that_reclaim() 
     )
     cause = PreemptionCause.IN_COHORT_RECLAMATION
     assert found == [
-        Threat("b", cause, PreemptionPolicy.LOWER_PRIORITY, 1, None),
-        Threat("c", cause, PreemptionPolicy.ANY, 1, None),
+        ExposureThreat("b", cause, PreemptionPolicy.LOWER_PRIORITY, 1, None),
+        ExposureThreat("c", cause, PreemptionPolicy.ANY, 1, None),
     ]
 
 
