@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 import ssl
@@ -53,6 +52,7 @@ from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
 from queuectl.net import listener
+from queuectl.net.addresses import is_loopback
 from queuectl.ports import SILENT_SECONDS
 from queuectl.ports.budgets import BudgetReadings
 from queuectl.ports.changes import Changes
@@ -318,12 +318,3 @@ async def _prepare(request: web.Request, response: web.StreamResponse) -> None:
     if request.can_read_body:  # it was refused before all of it was read
         response.headers["Connection"] = "close"
         response.force_close()
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -38,7 +38,7 @@ from queuectl.metrics.exposition import RestMetrics
 from queuectl.metrics.exposition import serve as serve_metrics
 from queuectl.ports.ledger import is_observed, observed_twin
 from queuectl.ports.rates import RateCard
-from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
+from queuectl.settings import ApiSettings, ConfigurationError, Settings
 from queuectl.settings.accounting import AccountingSettings
 from queuectl.settings.scheduling import SchedulingSettings
 
@@ -84,7 +84,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             metrics.observe_certificate(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
         reviewer = await _reviewer(wanted, session, metrics)
         if wanted.probes is not None:
-            tasks.create_task(_probes(wanted.probes, metrics, views))
+            tasks.create_task(serve_metrics(metrics, wanted.probes, lambda: _unready(views)))
         cluster = await _cluster(url, wanted, session)
         if is_observed(cluster):
             log.warning("%s was only observed: REST shows decisions of which none was carried out", cluster)
@@ -254,12 +254,5 @@ def _sight(views: list[View]) -> Sight | None:
     return views[0].sight() if views else None
 
 
-async def _probes(listen: Address, metrics: RestMetrics, views: list[View]) -> None:
-    await serve_metrics(
-        metrics,
-        host=listen.host,
-        port=listen.port,
-        healthy=lambda: None,
-        ready=lambda: None if _sight(views) is not None else "the ledger was not read yet",
-        started=lambda base: log.info("metrics and probes at %s", base),
-    )
+def _unready(views: list[View]) -> str | None:
+    return None if _sight(views) is not None else "the ledger was not read yet"

@@ -253,7 +253,7 @@ async def run(
     async with asyncio.TaskGroup() as tasks:
         beside = [
             tasks.create_task(_measure_lag(metrics)),
-            tasks.create_task(_serve_metrics(settings, metrics, startup)),
+            tasks.create_task(serve_metrics(metrics, settings.controller.listen, startup.unready)),
             tasks.create_task(collect_all()),
         ]
         leading = tasks.create_task(in_turns(turn, metrics, startup))
@@ -457,14 +457,3 @@ async def _measure_lag(metrics: Metrics) -> None:
         before = loop.time()
         await asyncio.sleep(_LAG_EVERY)
         metrics.loop_lag(max(0.0, loop.time() - before - _LAG_EVERY))
-
-
-async def _serve_metrics(settings: Settings, metrics: Metrics, startup: Startup) -> None:
-    await serve_metrics(
-        metrics,
-        host=settings.controller.listen.host,
-        port=settings.controller.listen.port,
-        healthy=lambda: None,
-        ready=startup.unready,
-        started=lambda url: log.info("metrics and probes at %s", url),
-    )

@@ -49,7 +49,7 @@ async def run_notifier(settings: Settings) -> None:
     metrics = NotifierMetrics(sink.name for sink in found)
     async with asyncio.TaskGroup() as tasks:
         work = [
-            tasks.create_task(_serve_metrics(settings, metrics)),
+            tasks.create_task(serve_metrics(metrics, settings.notifier.listen)),
             tasks.create_task(_work(settings, found, metrics)),
         ]
 
@@ -100,17 +100,6 @@ async def _send(pool: Pool, cluster: str, found: Sequence[Sink], metrics: Notifi
             forecaster = Forecaster(LedgerPast(pool, cluster, scheduling), scheduling)
             known = PostgresToldStarts(pool, cluster)
             tasks.create_task(StartWatch(cluster, watched, known, forecaster, metrics).run())
-
-
-async def _serve_metrics(settings: Settings, metrics: NotifierMetrics) -> None:
-    await serve_metrics(
-        metrics,
-        host=settings.notifier.listen.host,
-        port=settings.notifier.listen.port,
-        healthy=lambda: None,
-        ready=lambda: None,
-        started=lambda base: log.info("metrics and probes at %s", base),
-    )
 
 
 async def status(settings: Settings) -> dict[str, Any]:

@@ -44,7 +44,6 @@ async def run_webhook(settings: Settings, kubeconfig: Path | None, context: str 
 async def _serve(wanted: WebhookSettings, tls: Serving, kinds: KindRegistry) -> None:
     metrics = WebhookMetrics(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
     limits = ReviewLimits(connections=wanted.connections, work=wanted.work)
-    probes = application(metrics, healthy=lambda: None, ready=lambda: None)
     async with (
         serving(
             reviews(kinds, limits, metrics),
@@ -54,7 +53,7 @@ async def _serve(wanted: WebhookSettings, tls: Serving, kinds: KindRegistry) -> 
             context=tls.context,
         ) as url,
         serving(
-            probes, host=wanted.probes.host, port=wanted.probes.port, limits=ConnectionLimits()
+            application(metrics), host=wanted.probes.host, port=wanted.probes.port, limits=ConnectionLimits()
         ) as probed,
     ):
         log.info("webhook at %s, probes and metrics at %s", url, probed)

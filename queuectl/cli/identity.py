@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 import json
 import os
 import ssl
@@ -146,13 +145,6 @@ def trust(ca: Path | None = None, *, text: str | None = None) -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one
         source = f"--server-ca {ca}" if text is None else "the CA of REST in its ConfigMap"
         raise Failure(f"{source}: {why(error)}") from None
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _read(path: Path) -> str:

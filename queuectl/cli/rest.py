@@ -18,9 +18,10 @@ from urllib import error, parse, request
 import click
 
 from queuectl.cli import contexts
-from queuectl.cli.identity import CallerToken, Grant, is_loopback, trust
+from queuectl.cli.identity import CallerToken, Grant, trust
 from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.options import NoAnswer as NoAnswer
+from queuectl.net.addresses import is_loopback
 from queuectl.net.failures import why
 from queuectl.ports import SILENT_SECONDS
 

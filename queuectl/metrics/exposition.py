@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
@@ -22,6 +23,8 @@ from prometheus_client.registry import Collector
 
 from queuectl import __version__
 from queuectl.net.listener import ConnectionLimits, guarded, serving
+
+log = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -188,25 +191,18 @@ Check = Callable[[], str | None]
 """None: passed; else the problem."""
 
 
-async def serve(
-    metrics: Exposition,
-    *,
-    host: str,
-    port: int,
-    healthy: Check,
-    ready: Check,
-    started: Callable[[str], None] | None = None,
-) -> None:
-    """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL. Raises OSError if it
+async def serve(metrics: Exposition, address: tuple[str, int], ready: Check = lambda: None) -> None:
+    """Answer until cancelled. `address`: host and port, of which 0 takes a free one. Raises OSError if it
     cannot listen there."""
-    app = application(metrics, healthy=healthy, ready=ready)
-    async with serving(app, host=host, port=port, limits=ConnectionLimits()) as url:
-        if started is not None:
-            started(url)
+    host, port = address
+    async with serving(application(metrics, ready), host=host, port=port, limits=ConnectionLimits()) as url:
+        log.info("metrics and probes at %s", url)
         await asyncio.Event().wait()
 
 
-def application(metrics: Exposition, *, healthy: Check, ready: Check) -> web.Application:
+def application(metrics: Exposition, ready: Check = lambda: None) -> web.Application:
+    """The paths for Prometheus and for kubelets. `ready`: of /readyz."""
+
     async def scrape(request: web.Request) -> web.Response:
         return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -219,6 +215,6 @@ def application(metrics: Exposition, *, healthy: Check, ready: Check) -> web.App
 
     app = web.Application(client_max_size=1024, middlewares=[guarded])
     app.router.add_get("/metrics", scrape)
-    app.router.add_get("/healthz", probe(healthy))
+    app.router.add_get("/healthz", probe(lambda: None))
     app.router.add_get("/readyz", probe(ready))
     return app

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 import json
 import logging
 import os
@@ -18,12 +17,13 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from queuectl import __version__
 from queuectl.kinds.selectors import label_selector
+from queuectl.net.addresses import is_loopback
 from queuectl.net.failures import why
 from queuectl.notifications.delivery import MAX_PAUSE, Send, Sink, SinkFailed
 from queuectl.notifications.messages import Message
@@ -112,17 +112,9 @@ def url_problem(url: str) -> str | None:
         known = False
     if not known or not url.isascii() or not url.isprintable() or " " in url:
         return "is not a URL"
-    if parts.scheme != "https" and not (parts.scheme == "http" and _loopback(parts)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return "must start with https://, or with http:// and the name of this machine's loopback"
     return None
-
-
-def _loopback(parts: SplitResult) -> bool:
-    host = parts.hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _accepted(status: int, headers: Mapping[str, str]) -> None:

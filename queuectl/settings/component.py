@@ -28,6 +28,7 @@ from queuectl.core.model.workload import ObjectRef
 from queuectl.files import BadFile, FileDocument, Places, documents, read
 from queuectl.kinds.invalid import InvalidValue, Section, problems_of
 from queuectl.kinds.json_fields import kind_of
+from queuectl.net.addresses import is_loopback
 from queuectl.settings.accounting import AccountingSettings
 from queuectl.settings.idle import IdleSettings
 from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
@@ -58,12 +59,7 @@ class Address(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 def parse_address(value: object) -> Address:

@@ -439,7 +439,7 @@ def test_the_number_of_series_is_bounded_and_no_count_is_lost() -> None:
 
 async def test_probes_say_what_is_wrong() -> None:
     problem: list[str | None] = [None]
-    app = application(Metrics(), healthy=lambda: None, ready=lambda: problem[0])
+    app = application(Metrics(), lambda: problem[0])
     async with TestClient(TestServer(app)) as client:
         answer = await client.get("/metrics")
         assert (answer.status, answer.content_type) == (200, "text/plain")
