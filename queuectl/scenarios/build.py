@@ -23,7 +23,6 @@ from queuectl.core.model.policy import (
     LocalQueue,
     LocalQueueName,
     Namespace,
-    RequeuingStrategy,
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
@@ -124,7 +123,6 @@ def settings(config: documents.Config) -> SchedulingConfiguration:
         )
         if usage is not None and usage.enabled
         else None,
-        requeueing=RequeuingStrategy(loses_place=config.pods_ready_requeuing_timestamp == "Eviction"),
         resources=config.resources.forms(),
         nodes=config.nodes.rules(),
     )
@@ -255,8 +253,7 @@ def _stored(workload: documents.ScenarioWorkload, arrival: int) -> StoredWorkloa
         assignment=Assignment(
             cluster_queue=workload.admission.cluster_queue,
             pod_sets=tuple(
-                _held(name, held, asked[name], _reclaimed(workload).get(name, 0))
-                for name, held in workload.admission.pod_sets.items()
+                _held(name, held, asked[name]) for name, held in workload.admission.pod_sets.items()
             ),
         ),
         admitted_at=workload.quota_reserved_at or workload.admitted_at or _FIRST,
@@ -304,13 +301,7 @@ def _set_back(workload: documents.ScenarioWorkload, arrival: int) -> StoredWorkl
     )
 
 
-def _reclaimed(workload: documents.ScenarioWorkload) -> dict[str, int]:
-    return {one.name: one.count for one in workload.reclaimable_pods}
-
-
-def _held(
-    name: str, held: documents.PodSetAdmission, asked: documents.ScenarioPodSet, reclaimed: int
-) -> PodSetAssignment:
+def _held(name: str, held: documents.PodSetAdmission, asked: documents.ScenarioPodSet) -> PodSetAssignment:
     count = asked.count if held.count is None else held.count
     if held.usage is not None:
         each = {resource: amount // count for resource, amount in held.usage.items() if amount}
@@ -318,7 +309,7 @@ def _held(
         each = dict(asked.charged)
     return PodSetAssignment(
         name=name,
-        count=max(0, count - reclaimed),
+        count=count,
         requests=amounts(each),
         flavors=tuple(sorted((r, flavor) for r, flavor in held.flavors.items() if each.get(r))),
     )
@@ -353,9 +344,7 @@ def over(workload: documents.ScenarioWorkload) -> WorkloadObserved:
 def _pod_sets(workload: documents.ScenarioWorkload) -> tuple[tuple[PodSet, ...], Reason | None]:
     """Read as in any job: an error becomes the workload's problem."""
     try:
-        reclaimed = _reclaimed(workload)
-        read = (pod_set(given) for given in workload.pod_sets)
-        return tuple(replace(one, count=max(0, one.count - reclaimed.get(one.name, 0))) for one in read), None
+        return tuple(map(pod_set, workload.pod_sets)), None
     except RequestProblem as problem:
         return (), problem.reason
     except BadField as problem:

@@ -37,10 +37,6 @@ def _workload(workload: ScenarioWorkload, here: Path) -> Iterator[BadDocument]:
         if pod_set.min_count is not None and pod_set.min_count > pod_set.count:
             where = (*here, "podSets", number, "minCount")
             yield BadDocument(where, f"{pod_set.min_count} is more than the count {pod_set.count}")
-    for number, reclaimed in enumerate(workload.reclaimable_pods):
-        if reclaimed.name not in names:
-            where = (*here, "reclaimablePods", number, "name")
-            yield BadDocument(where, f"{reclaimed.name} is none of its podsets")
     if workload.holds:
         yield from _holder(workload, here)
     elif workload.admission is not None:

@@ -86,8 +86,6 @@ class Config(ScenarioPart):
     fair_sharing: ScenarioFairSharing = ScenarioFairSharing()
     """For cohort trees whose root does not set it."""
     admission_fair_sharing: ScenarioAdmissionFairSharing | None = None
-    pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    """Order in the pending queue after an eviction because pods were not ready in time."""
     resources: ResourceSettings = ResourceSettings()
     """`excludeResourcePrefixes` and `transformations`, as in the configuration."""
     nodes: NodeSettings = NodeSettings()
@@ -144,12 +142,6 @@ class Happened(ScenarioPart):
     at: Time
 
 
-class Reclaimable(ScenarioPart):
-    name: Name
-    """Name of a podset."""
-    count: Whole
-
-
 class ScenarioWorkload(ScenarioPart):
     name: Name
     namespace: Name = "default"
@@ -168,9 +160,6 @@ class ScenarioWorkload(ScenarioPart):
     quota_reserved_at: Time | None = None
     admitted_at: Time | None = None
     evicted: Happened | None = None
-    preempted: Happened | None = None
-    reclaimable_pods: tuple[Reclaimable, ...] = ()
-    """Pods that have ended for good: they are not charged."""
     ledger: StoredWorkload | None = None
     """Of a dump: all that the ledger has of it, which counts instead of the fields above."""
 

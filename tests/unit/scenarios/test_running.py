@@ -217,29 +217,15 @@ def test_the_examples_of_the_documentation_pass() -> None:
         assert verdict.result is CaseResult.PASSED, [one.lines() for one in verdict.differences]
 
 
-@pytest.mark.parametrize(("since", "first"), [("Eviction", "a/young"), ("Creation", "a/old")])
-def test_a_workload_evicted_without_ready_pods_is_ordered_by_its_eviction_unless_configured_otherwise(
-    since: str, first: str
-) -> None:
+def test_a_workload_evicted_without_ready_pods_is_ordered_by_its_eviction() -> None:
     late = {"reason": "PodsReadyTimeout", "at": "2024-01-01T00:00:00Z"}
     old = pending("a/old", 8, createdAt="2023-12-31T10:00:00Z", evicted=late)
     young = pending("a/young", 8, createdAt="2023-12-31T20:00:00Z")
-    document = cycle(TWO, [old, young], config={"podsReadyRequeuingTimestamp": since})
-    assert list(observed(document)["admitted"]) == [first]
+    assert list(observed(cycle(TWO, [old, young]))["admitted"]) == ["a/young"]
 
 
 def test_a_preempted_workload_keeps_its_place() -> None:
     gone = {"reason": "Preempted", "at": "2024-01-01T00:00:00Z"}
-    old = pending("a/old", 8, createdAt="2023-12-31T10:00:00Z", evicted=gone, preempted=gone)
+    old = pending("a/old", 8, createdAt="2023-12-31T10:00:00Z", evicted=gone)
     young = pending("a/young", 8, createdAt="2023-12-31T20:00:00Z")
     assert list(observed(cycle(TWO, [old, young]))["admitted"]) == ["a/old"]
-
-
-def test_pods_that_have_ended_for_good_are_not_charged() -> None:
-    lone = queue("a", 8)
-    runs = holding("a/runs", 8)
-    assert observed(cycle(lone, [runs, pending("a/next", 4)]))["admitted"] == {}
-    runs = {**runs, "podSets": [{**runs["podSets"][0], "count": 8, "requests": {GPU: 1}}]}
-    runs["admission"]["podSets"]["main"] |= {"count": 8}
-    runs["reclaimablePods"] = [{"name": "main", "count": 4}]
-    assert list(observed(cycle(lone, [runs, pending("a/next", 4)]))["admitted"]) == ["a/next"]
