@@ -20,7 +20,7 @@ from queuectl.core.model.reasons import Code, Limit, Reason, named_in, redacted
 from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.start_conditions import AFTER, BEGIN, MAX_RUNNING
 from queuectl.core.model.workload import Attribution, ConfigKey, ObjectRef, Phase, StoredWorkload
-from queuectl.core.quota.shares import dominant_share, shares_fairly
+from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import limits
 from queuectl.ports.reader import DecisionRow
 
@@ -386,7 +386,7 @@ def _lent(workload: StoredWorkload, state: CommittedState) -> Lent | None:
     if amount <= 0:
         return None
     tree = state.tree_of(queue.name)
-    fair = shares_fairly(tree, tree.queue(queue.name), state.configuration)
+    fair = tree.shares_fairly(tree.queue(queue.name))
 
     def share(name: str) -> int | None:
         return dominant_share(tree, tree.queue(name)).reported if fair else None

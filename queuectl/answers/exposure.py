@@ -15,7 +15,6 @@ from queuectl.core.model.policy import ClusterQueue, PreemptionPolicy
 from queuectl.core.model.reasons import Family, PreemptionCause
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Phase, StoredWorkload, WorkloadId
-from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 
@@ -122,7 +121,7 @@ def _cause(
 ) -> PreemptionCause:
     if any(lender.usage[number] < lender.subtree[number] for number in map(tree.cell, lent)):
         return PreemptionCause.IN_COHORT_RECLAMATION
-    if shares_fairly(tree, lender, state.configuration):
+    if tree.shares_fairly(lender):
         return PreemptionCause.IN_COHORT_FAIR_SHARING
     if other.queue is not None and other.queue.preemption.borrow_within_cohort is not None:
         return PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING

@@ -47,12 +47,15 @@ def nominal_quota(policy: Policy | str | None) -> Mapping[FlavorResource, int]:
     )
 
 
-def quota_tree(policies: Policies, used: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+def quota_tree(
+    policies: Policies, used: Mapping[str, Mapping[FlavorResource, int]], *, fair_sharing: bool = False
+) -> QuotaTree:
     """The quota tree of the policies that are valid, with what is in use by ClusterQueue, in base units.
 
-    Made in the order of names, which decides how parts of amounts are rounded.
+    Made in the order of names, which decides how parts of amounts are rounded. `fair_sharing`: of trees whose
+    root does not say so itself.
     """
-    tree = QuotaTree()
+    tree = QuotaTree(fair_sharing=fair_sharing)
     trees = [key for key in policies if key.kind in ("Cohort", "ClusterQueue")]
     for key in sorted(trees):
         one = policies[key]

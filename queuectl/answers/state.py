@@ -170,13 +170,12 @@ class CommittedState:
         if not alone:
             keys += [ConfigKey("Cohort", "", name) for name in self.trees.cohorts_in(root.name)]
         used = {name: self.queues[name].used for name in queues if name in self.queues}
-        return quota_tree(
-            {key: self.policies[key] for key in keys if key in self.policies}, {**used, **usage}
-        )
+        policies = {key: self.policies[key] for key in keys if key in self.policies}
+        return quota_tree(policies, {**used, **usage}, fair_sharing=self.configuration.fair_sharing)
 
     def _every_tree(self, usage: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
         used = {one.name: one.used for one in self.queues.values()}
-        tree = quota_tree(self.policies, {**used, **usage})
+        tree = quota_tree(self.policies, {**used, **usage}, fair_sharing=self.configuration.fair_sharing)
         if shares_out(tree):
             flavors = {one.name: one for one in self.flavors()}
             there = told_capacities(self.capacities.values(), flavors)

@@ -19,7 +19,7 @@ from queuectl.answers.state import CommittedState
 from queuectl.core.model.policy import Policy
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import ConfigKey
-from queuectl.core.quota.shares import dominant_share, shares_fairly
+from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.ports.reader import Held, PastHolds, PreemptionRow, Revision
 
@@ -423,7 +423,7 @@ def fair_share(
 ) -> FairShare | None:
     """None without fair sharing. `tree`: of the state; cells may be added to it."""
     node = tree.queue(queue.name)
-    if not shares_fairly(tree, node, state.configuration):
+    if not tree.shares_fairly(node):
         return None
 
     def waits(name: str) -> bool:

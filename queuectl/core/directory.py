@@ -88,7 +88,7 @@ class Directory:
         self.namespaces: dict[str, dict[str, str]] = {}
         """The labels of each."""
         self.pods = PodCharges(configuration.resources)
-        self.tree = QuotaTree()
+        self.tree = QuotaTree(fair_sharing=configuration.fair_sharing)
         self.queues: dict[str, ClusterQueue] = {}
         self.cohorts: dict[str, Cohort] = {}
         self.flavors: dict[str, ResourceFlavor] = {}

@@ -14,7 +14,7 @@ from queuectl.core.model.values import value
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.core.queues.demand import PendingRequest, demand
 from queuectl.core.queues.line import line
-from queuectl.core.quota.shares import dominant_share, shares_fairly
+from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.state import EngineState
 
@@ -155,7 +155,7 @@ class ReportBuilder:
 
     def _share(self, node: QuotaNode) -> int | None:
         tree = self._directory.tree
-        if not shares_fairly(tree, node, self._directory.configuration):
+        if not tree.shares_fairly(node):
             return None
         share = dominant_share(tree, node).reported
         return BEYOND_ALL_SHARES if share is None else share

@@ -53,7 +53,7 @@ class EngineState:
     ) -> None:
         self.directory = directory
         self.features: Features
-        self.configuration = configuration = directory.configuration
+        self.configuration = directory.configuration
         self.clock = datetime.min.replace(tzinfo=UTC)
         """The latest time that was observed."""
         self.now = self.clock
@@ -90,7 +90,7 @@ class EngineState:
         self.left: tuple[str, ...] = ()
         """Roots of trees that the budget of the last plan did not reach: they come first (C1)."""
         self.due_queues: set[str] = set()
-        self.requeuer = Requeuer(self.directory, self.pending, self.claims, self.due_queues, configuration)
+        self.requeuer = Requeuer(self.directory, self.pending, self.claims, self.due_queues)
         self.unreported: dict[WorkloadId, Entry] = {}
         """Ineligible workloads whose reason is not reported yet."""
         self.frozen: set[str] = set()
@@ -352,7 +352,7 @@ class EngineState:
             found = self.holders.get(node.name, {}).values()
             return [entry for entry in found if entry.id not in late] if late else found
 
-        chances = Chances(self.directory, self.configuration, holding)
+        chances = Chances(self.directory, holding)
         for queue in queues:
             for group in list(queue.requeued):
                 if not chances.has(queue, group):

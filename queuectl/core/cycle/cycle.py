@@ -345,7 +345,7 @@ class Cycles:
             return
         node = nominated[0].node
         usage = self._snapshot.usage_of_members(node)
-        if usage is not None or self._snapshot.fair(node):
+        if usage is not None or self._tree.shares_fairly(node):
             first = [one for one in nominated if one.preempted]
             others = [one for one in nominated if not one.preempted]  # asked before any of `first` moves
             yield from first

@@ -17,8 +17,9 @@ from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason, waits_for_victims
 from queuectl.core.model.workload import Place, WorkloadId
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, Victim
-from queuectl.core.preemption.fair import EvictionShares, ShareChange, reported_share, sides
+from queuectl.core.preemption.fair import EvictionShares, ShareChange, sides
 from queuectl.core.preemption.search import Snapshot, Target, terminating
+from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode
 
 
@@ -126,14 +127,14 @@ class CyclePass:
     ) -> _SharesOf:
         """Return the nodes that a strategy compares for each victim, with their shares; none in a queue."""
         tree, found = self._snapshot.tree, {}
-        if not self._snapshot.fair(preemptor):
+        if not tree.shares_fairly(preemptor):
             return {}
         with self._snapshot.without(gone):
             for victim in victims:
                 assert victim.attempt is not None
                 two = sides(preemptor, tree.queue(victim.attempt.assignment.cluster_queue))
                 if two is not None:
-                    found[victim.id] = tuple((str(node), reported_share(tree, node)) for node in two)
+                    found[victim.id] = tuple((str(node), dominant_share(tree, node).reported) for node in two)
         return found
 
     def _preempt(

@@ -228,7 +228,7 @@ class PreemptionSimulation:
         rules = self._snapshot.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
         borrows = rules.borrow_within_cohort is not None or (
-            rules.reclaim_within_cohort is not PreemptionPolicy.NEVER and self._snapshot.fair(node)
+            rules.reclaim_within_cohort is not PreemptionPolicy.NEVER and tree.shares_fairly(node)
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
             return GranularMode(Mode.NO_FIT, 0)
@@ -278,7 +278,7 @@ class PreemptionSimulation:
         self.work += 1
         if not search.rules.enabled:
             return ()
-        if self._snapshot.fair(search.node):
+        if search.tree.shares_fairly(search.node):
             strategies = search.tree.root(search.node).sharing.strategies
             return fair_victims(search, strategies or search.configuration.strategies)
         return classical_victims(search)

@@ -94,7 +94,7 @@ class PlanDraft:
             self.snapshot.set_aside = state.frozen | features.set_aside
             if (usage := features.usage) is not None:
                 self.snapshot.past_usage = PlannedUsage(usage, state.directory.local_queues, now)
-        self.chances = Chances(state.directory, state.configuration, self.snapshot.holding)
+        self.chances = Chances(state.directory, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan admits, or retires."""
         self.freed: Freed = {}

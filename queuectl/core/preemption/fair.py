@@ -19,7 +19,7 @@ from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.search import PreemptionSearch, Target, held_by
 from queuectl.core.quota.shares import Share, dominant_share
-from queuectl.core.quota.tree import QuotaNode, QuotaTree
+from queuectl.core.quota.tree import QuotaNode
 
 Queues = dict[QuotaNode, deque[Entry]]
 """Candidates by ClusterQueue, in order of preemption (P5)."""
@@ -53,10 +53,10 @@ class _FairSearch:
         self._tree = search.tree
         self.request = Hold(search.node, search.cells)
         self._within_nominal = search.within_nominal
-        self._below = {node.parent: node for node in search.node.path()}
-        """Child on the path of the preemptor, by ancestor of the preemptor."""
         found = {node: search.candidates(node) for node in search.nodes_with_candidates()}
         self.queues: Queues = {node: deque(entries) for node, entries in found.items() if entries}
+        self._sides = {node: two for node in self.queues if (two := sides(search.node, node)) is not None}
+        """What the strategies compare, by the ClusterQueue of a candidate (P8)."""
         candidates = search.sort([entry for entries in found.values() for entry in entries])
         self._rank = {entry.id: rank for rank, entry in enumerate(candidates)}
         self._aside: Queues = {}
@@ -85,7 +85,7 @@ class _FairSearch:
         chooser = _Chooser(self._search, self._aside, self._rank)
         while (queue := chooser.choose()) is not None:
             entry = self._first_borrower(queue, self._aside[queue])
-            mine, theirs = self._sides(queue)
+            mine, theirs = self._sides[queue]
             larger = dominant_share(self._tree, mine) < dominant_share(self._tree, theirs)
             cause = PreemptionCause.IN_COHORT_FAIR_SHARING
             if entry is not None and larger and self._fits_without(entry, cause):
@@ -96,7 +96,7 @@ class _FairSearch:
 
     def _given(self, queue: QuotaNode, strategy: PreemptionStrategy) -> Entry | None:
         """Return the first candidate of `queue` that the strategy passes; set those before it aside (P8)."""
-        mine, theirs = self._sides(queue)
+        mine, theirs = self._sides[queue]
         share, before = dominant_share(self._tree, mine), dominant_share(self._tree, theirs)
         entries = self.queues[queue]
         aside = self._aside.setdefault(queue, deque())
@@ -117,20 +117,12 @@ class _FairSearch:
 
     def _first_borrower(self, queue: QuotaNode, entries: deque[Entry]) -> Entry | None:
         """Pop candidates up to the first that holds what its queue borrows, and return that one (P7)."""
-        below = self._sides(queue)[1].parent
+        below = self._sides[queue][1].parent
         while entries:
             entry = entries.popleft()
             if self._search.holds_what_is_borrowed(entry, queue, below):
                 return entry
         return None
-
-    def _sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-        """Return the children of the nearest common ancestor: that of the preemptor, that of `queue` (P8)."""
-        at = queue
-        while at.parent not in self._below:
-            assert at.parent is not None
-            at = at.parent
-        return self._below[at.parent], at
 
     def _share_without(self, entry: Entry, node: QuotaNode) -> Share:
         """Return the share of `node` without the usage of `entry`."""
@@ -241,8 +233,3 @@ def sides(one: QuotaNode, other: QuotaNode) -> tuple[QuotaNode, QuotaNode] | Non
         if node.parent is not None and node.parent in above:
             return None if above[node.parent] is node else (above[node.parent], node)
     return None
-
-
-def reported_share(tree: QuotaTree, node: QuotaNode) -> int | None:
-    """Return the share as in ShareMove."""
-    return dominant_share(tree, node).reported

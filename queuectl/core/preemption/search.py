@@ -25,7 +25,6 @@ from queuectl.core.model.reasons import PreemptionCause, Reason, RejectedCandida
 from queuectl.core.model.resources import format_amount
 from queuectl.core.model.workload import Assignment, Phase, WorkloadId
 from queuectl.core.past_usage import PlannedUsage, turn_of
-from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
 _ID: Final = attrgetter("id")
@@ -73,10 +72,6 @@ class Snapshot:
             for victim in victims:
                 trial.release(held_by(self.tree, victim))
             yield
-
-    def fair(self, node: QuotaNode) -> bool:
-        """Return whether the tree of `node` shares fairly (S1)."""
-        return shares_fairly(self.tree, node, self.configuration)
 
     def usage_of_members(self, node: QuotaNode) -> PlannedUsage | None:
         """Return the past usage that orders the members of the tree of `node`; None: it does not (U7)."""

@@ -10,10 +10,9 @@ from typing import Final
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.fast_path import FastPath, fast_path
-from queuectl.core.model.policy import Preemption, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.model.policy import Preemption, PreemptionPolicy
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 Holding = Callable[[QuotaNode], Iterable[Entry]]
@@ -27,7 +26,6 @@ class Chances:
     """Tells which requeued groups need no nomination, because they would be refused again."""
 
     _directory: Directory
-    _configuration: SchedulingConfiguration
     _holding: Holding
 
     def has(self, queue: PendingQueue, group: EquivalenceGroup) -> bool:
@@ -47,7 +45,7 @@ class Chances:
         """Return whether a group could have enough quota, were all gone that it may preempt (W7)."""
         tree, head, policy = self._directory.tree, group.head(), self._directory.queues.get(queue.name)
         node = tree.queue(queue.name)
-        if head is None or policy is None or shares_fairly(tree, node, self._configuration):
+        if head is None or policy is None or tree.shares_fairly(node):
             return True
         flavors = self._directory.queue_flavors(queue.name)
         paths: list[FastPath] = []

@@ -10,14 +10,13 @@ from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.limits import AdmissionLimit
 from queuectl.core.model.pods import Pods
-from queuectl.core.model.policy import HeadCanNeverRun, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.model.policy import HeadCanNeverRun, PreemptionPolicy
 from queuectl.core.model.reasons import waits_for_victims
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
 from queuectl.core.queues.backoff import Timers
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 
 Freed = dict[QuotaNode, set[FlavorResource]]
@@ -35,9 +34,7 @@ class Requeuer:
         pending: Mapping[str, PendingQueue],
         claims: PreemptionClaims,
         due: set[str],
-        configuration: SchedulingConfiguration,
     ) -> None:
-        self._configuration = configuration
         self._directory = directory
         self._tree = directory.tree
         self._pending = pending
@@ -106,7 +103,8 @@ class Requeuer:
             pending = self._pending.get(node.name)
             if pending is not None and pending.may_preempt:
                 found |= _before(pending, entry)
-            if node.parent is not None and (self.fair(node) or _borrows(node, entry)):
+            # With fair sharing any charge may change a share.
+            if node.parent is not None and (self._tree.shares_fairly(node) or _borrows(node, entry)):
                 roots.add(self._tree.root(node))
         for name in sorted(self._preempting) if changed else ():
             queue = self._pending.get(name)
@@ -168,10 +166,6 @@ class Requeuer:
                 if group in queue.may_preempt or any(map(fits, each)):
                     queue.requeue(group)
                     self._due.add(name)
-
-    def fair(self, node: QuotaNode) -> bool:
-        """Return whether the tree of a queue shares fairly (S1). There any charge may change a share."""
-        return shares_fairly(self._tree, node, self._configuration)
 
     def renominate(self, queue: PendingQueue) -> None:
         """Nominate all of a queue again, its preemptor first; nothing is reserved for that any more."""

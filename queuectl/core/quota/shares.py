@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from queuectl.core.model.policy import NORMAL_WEIGHT, SchedulingConfiguration
+from queuectl.core.model.policy import NORMAL_WEIGHT
 from queuectl.core.model.workload import Place
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
@@ -66,14 +66,6 @@ class Share:
 
 
 NO_SHARE = Share()
-
-
-def shares_fairly(tree: QuotaTree, node: QuotaNode, configuration: SchedulingConfiguration) -> bool:
-    """Return whether the tree of `node` has fair sharing (S1); False for a queue without a cohort."""
-    if node.parent is None:
-        return False
-    enabled = tree.root(node).sharing.enabled
-    return configuration.fair_sharing if enabled is None else enabled
 
 
 def dominant_share(tree: QuotaTree, node: QuotaNode) -> Share:

@@ -131,7 +131,9 @@ class QuotaNode:
 class QuotaTree:
     """All nodes of all cohort trees. Usage is the sum of the open attempts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fair_sharing: bool = False) -> None:
+        """`fair_sharing`: of trees whose root does not say so itself (S1)."""
+        self._fair_sharing = fair_sharing
         self.numbering = CellNumbers()
         self.cells, self.names = self.numbering.numbers, self.numbering.names
         self._queues: dict[str, QuotaNode] = {}
@@ -409,6 +411,13 @@ class QuotaTree:
         while node.parent is not None:
             node = node.parent
         return node
+
+    def shares_fairly(self, node: QuotaNode) -> bool:
+        """Return whether the tree of `node` has fair sharing (S1); False for a queue without a cohort."""
+        if node.parent is None:
+            return False
+        enabled = self.root(node).sharing.enabled
+        return self._fair_sharing if enabled is None else enabled
 
     def add(self, node: QuotaNode, usage: Iterable[tuple[int, int]]) -> None:
         """Charge (cell, amount) pairs to `node`; beyond private quota also to its parent (Q6)."""

@@ -144,9 +144,9 @@ async def test_the_tree_of_an_explanation_is_built_beside_the_event_loop(
     threads = set()
     built = queue_states.quota_tree
 
-    def noted(*arguments: Any) -> Any:
+    def noted(*arguments: Any, **named: Any) -> Any:
         threads.add(threading.get_ident())
-        return built(*arguments)
+        return built(*arguments, **named)
 
     monkeypatch.setattr(state, "quota_tree", noted)
     assert (await rest.client.get("/api/v1/workloads/default/job/waits")).status == 200
