@@ -21,8 +21,8 @@ from queuectl.core.flavors.queue_flavors import (
     keeps_looking,
 )
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.resources import PODS, Amounts, amounts
-from queuectl.core.model.workload import Assignment, PodSet, PodSetAssignment, names_claim
+from queuectl.core.model.resources import Amounts
+from queuectl.core.model.workload import Assignment, PodSet, PodSetAssignment
 from queuectl.core.quota.tree import Cells
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -380,7 +380,7 @@ def assign(
     scan = _Scan(queue_flavors, search, tried, pinned, waiting)
     assignments: dict[str, PodSetAssignment] = {}
     for together in _groups(charges):
-        requests = [with_pods(queue_flavors, charge) for charge in together]
+        requests = [queue_flavors.pod_charge(charge) for charge in together]
         for charge in together:
             scan.refusals += [
                 never_covered(queue_flavors.node, resource, amount * charge.pod_set.count)
@@ -390,7 +390,7 @@ def assign(
         flavors = scan.assign(together, requests)
         for charge, asked in zip(together, requests, strict=True):
             mine = {resource: flavors[resource] for resource, _ in asked if resource in flavors}
-            assignments[charge.pod_set.name] = assigned(charge.pod_set, asked, mine)
+            assignments[charge.pod_set.name] = PodSetAssignment.of(charge.pod_set, asked, mine)
     found = scan.found
     found.tried = scan.last_tried
     found.cells, found.needed = list(scan.assumed.items()), frozenset(scan.needed)
@@ -430,7 +430,7 @@ def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentR
     assumed: dict[int, int] = {}
     assignments: list[PodSetAssignment] = []
     for charge in charges:
-        pod_set, requests = charge.pod_set, with_pods(queue_flavors, charge)
+        pod_set, requests = charge.pod_set, queue_flavors.pod_charge(charge)
         scan = _Scan(queue_flavors, None, NOTHING, NOTHING)
         scan.assumed = assumed
         flavors = scan.assign([charge], [requests])
@@ -442,17 +442,9 @@ def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentR
                 cell = option.cells[resource]
                 flavors[resource] = option.name
                 assumed[cell] = assumed.get(cell, 0) + amount * pod_set.count
-        assignments.append(assigned(pod_set, requests, flavors))
+        assignments.append(PodSetAssignment.of(pod_set, requests, flavors))
     assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=tuple(assignments))
     return AssignmentResult(assignment, list(assumed.items()))
-
-
-def with_pods(queue_flavors: QueueFlavors, charge: Charge) -> Amounts:
-    """Return the charge of one pod: the covered resources, with `pods` if the ClusterQueue covers it (H4)."""
-    covered = tuple(item for item in charge.requests if item[0] in queue_flavors.of_resource)
-    if PODS not in queue_flavors.of_resource or names_claim(charge.pod_set.name):
-        return covered
-    return amounts((*covered, (PODS, 1)))
 
 
 def never_fits(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> bool:
@@ -468,7 +460,7 @@ def _never_fits(queue_flavors: QueueFlavors, charge: Charge) -> bool:
         return True
     tree, node, pod_set = queue_flavors.tree, queue_flavors.node, charge.pod_set
     by_group: dict[int, list[tuple[str, int]]] = {}
-    for resource, amount in with_pods(queue_flavors, charge):
+    for resource, amount in queue_flavors.pod_charge(charge):
         total = amount * (pod_set.min_count or pod_set.count)
         by_group.setdefault(queue_flavors.of_resource[resource], []).append((resource, total))
     return not all(
@@ -490,15 +482,3 @@ def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:
         group = charge.pod_set.group
         found.setdefault(("", charge.pod_set.name) if group is None else ("group", group), []).append(charge)
     return found.values()
-
-
-def assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> PodSetAssignment:
-    """Return the charge of `pod_set` for the `requests` of one pod and the flavor by resource."""
-    return PodSetAssignment(
-        name=pod_set.name,
-        count=pod_set.count,
-        requests=requests,
-        flavors=tuple(sorted(flavors.items())),
-        node_selector=pod_set.node_selector,
-        tolerations=pod_set.tolerations,
-    )

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from queuectl.core.flavors.assignment import AssignmentResult, assigned, with_pods
+from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.flavors.queue_flavors import Charge, PodSetGroup, QueueFlavors
-from queuectl.core.model.workload import Assignment
+from queuectl.core.model.workload import Assignment, PodSetAssignment
 from queuectl.core.quota.tree import Cells
 
 KEPT = 256
@@ -50,7 +50,8 @@ class FastPath:
                     tried[pod_set.name, number] = choice.position
             names = queue_flavors.tree.names
             flavors = {names[cell].resource: names[cell].flavor for cell, _ in cells}
-            pod_sets = (assigned(pod_set, with_pods(queue_flavors, self._charge), flavors),)
+            requests = queue_flavors.pod_charge(self._charge)
+            pod_sets = (PodSetAssignment.of(pod_set, requests, flavors),)
             assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=pod_sets)
             done = self._finished[key] = AssignmentResult(assignment, cells, tried=tried)
         return AssignmentResult(done.assignment, done.cells, level=max(levels), tried=done.tried)
@@ -104,7 +105,7 @@ def fast_path(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> FastPat
 
 def _built(queue_flavors: QueueFlavors, charge: Charge) -> FastPath | None:
     pod_set = charge.pod_set
-    total = {resource: amount * pod_set.count for resource, amount in with_pods(queue_flavors, charge)}
+    total = {resource: amount * pod_set.count for resource, amount in queue_flavors.pod_charge(charge)}
     if not total or queue_flavors.refused(charge.requests):
         return None
     groups: dict[int, list[Choice]] = {}

@@ -16,10 +16,10 @@ from queuectl.core.model.policy import (
     Requirement,
     ResourceFlavor,
 )
-from queuectl.core.model.resources import Amounts, FlavorResource
+from queuectl.core.model.resources import PODS, Amounts, FlavorResource, amounts
 from queuectl.core.model.selectors import meets, tolerated
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import PodSet
+from queuectl.core.model.workload import PodSet, names_claim
 from queuectl.core.quota.tree import QuotaTree
 
 
@@ -121,6 +121,13 @@ class QueueFlavors:
         if not self.ignores_uncovered:
             return requests
         return tuple(item for item in requests if item[0] in self.of_resource)
+
+    def pod_charge(self, charge: Charge) -> Amounts:
+        """Return the charge of one pod: the covered resources, with `pods` if the ClusterQueue covers it (H4)."""
+        covered = tuple(item for item in charge.requests if item[0] in self.of_resource)
+        if PODS not in self.of_resource or names_claim(charge.pod_set.name):
+            return covered
+        return amounts((*covered, (PODS, 1)))
 
     def mismatch(self, option: FlavorOption, pod_set: PodSet) -> str | None:
         """Return why `pod_set` cannot use this flavor, or None if it can (F2)."""

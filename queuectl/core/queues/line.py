@@ -14,7 +14,6 @@ from typing import Final
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.assignment import with_pods
 from queuectl.core.model.policy import LocalQueueName
 from queuectl.core.model.reasons import Code, Family, Reason, waits_for_victims
 from queuectl.core.model.workload import Phase, Place, StoredWorkload
@@ -93,7 +92,7 @@ def _in_turns(
         line.append(entry)
         amounts: defaultdict[str, int] = defaultdict(int)
         for charge in entry.shape:
-            for resource, amount in with_pods(queue_flavors, charge):
+            for resource, amount in queue_flavors.pod_charge(charge):
                 amounts[resource] += amount * charge.pod_set.count
         usage.admit(turn, amounts)
         if waiting[turn]:
