@@ -1,4 +1,4 @@
-"""What limits admissions, and trials: changes of limits that are rolled back.
+"""What limits admissions, trials of that, which are rolled back, and what holds quota while a plan is made.
 
 Quota (`core/quota/tree.py`) comes first. Features may limit pods beside it, by an `AdmissionLimit` each.
 Admission cycles, preemption searches and claims ask `Limits` alone.
@@ -6,18 +6,23 @@ Admission cycles, preemption searches and claims ask `Limits` alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum, auto
 from itertools import chain
 from typing import Protocol
 
+from queuectl.core.entries import Entry
 from queuectl.core.flavors.pods import KnownPods
 from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model.pods import Pods, Spots
+from queuectl.core.model.policy import ClusterQueue, Preemption, SchedulingConfiguration
 from queuectl.core.model.reasons import Reason
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import Assignment, WorkloadId
+from queuectl.core.past_usage import PlannedUsage, turn_of
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
 
@@ -226,3 +231,73 @@ class Trial:
                 limits.released.discard(hold.owner)
 
     __exit__ = roll_back
+
+
+def held_by(tree: QuotaTree, entry: Entry) -> Hold:
+    """Return what `entry`, which has an open attempt, holds."""
+    assert entry.attempt is not None
+    return Hold(tree.queue(entry.attempt.assignment.cluster_queue), entry.cells, entry.id)
+
+
+@dataclass(slots=True, kw_only=True)
+class Snapshot:
+    """The workloads that hold quota while a plan is made, with what the plan changes."""
+
+    tree: QuotaTree
+    """Borrowing and shares are read from it."""
+    limits: Limits
+    """What is tried is tried on them."""
+    queues: Mapping[str, ClusterQueue]
+    entries: Mapping[WorkloadId, Entry]
+    holders: Mapping[str, Mapping[WorkloadId, Entry]]
+    """Entries with an open attempt, by the ClusterQueue that is charged."""
+    configuration: SchedulingConfiguration
+    now: datetime
+    past_usage: PlannedUsage | None = None
+    """None: nothing is ordered by past usage (U1)."""
+    set_aside: Set[str] = frozenset()
+    """Holders about which nothing is decided, or whose pods do not end in time: they are no candidates."""
+
+    @property
+    def released(self) -> Set[WorkloadId]:
+        """Holders that the plan releases, or that are tried without."""
+        return self.limits.released
+
+    @contextmanager
+    def without(self, victims: Iterable[Entry]) -> Iterator[None]:
+        """Try without `victims`, as if they were released."""
+        with self.limits.trying() as trial:
+            for victim in victims:
+                trial.release(held_by(self.tree, victim))
+            yield
+
+    def placed(self, hold: Hold, *, without: Collection[Entry]) -> Hold:
+        """Return `hold` with the nodes that its pods get once the workloads of `without` are gone."""
+        if not hold.pods:
+            return hold
+        with self.without(without):
+            return self.limits.placed(hold)
+
+    def usage_of_members(self, node: QuotaNode) -> PlannedUsage | None:
+        """Return the past usage that orders the members of the tree of `node`; None: it does not (U7)."""
+        return self.past_usage if self.tree.root(node).sharing.by_past_usage else None
+
+    def rules(self, node: QuotaNode) -> Preemption:
+        queue = self.queues.get(node.name)
+        return queue.preemption if queue is not None else Preemption()
+
+    def admit(self, entry: Entry, assignment: Assignment) -> None:
+        """The plan admits `entry`: count that as usage (U4)."""
+        if self.past_usage is not None:
+            node = self.tree.queue(assignment.cluster_queue)
+            self.past_usage.admit(turn_of(entry, by_user=True), assignment.resources(), node.path())
+
+    def holding(self, node: QuotaNode) -> Iterable[Entry]:
+        """Return the entries that hold quota of a ClusterQueue."""
+        found = self.holders.get(node.name)
+        if not found:
+            return ()
+        if not (self.released or self.set_aside):
+            return found.values()
+        out = self.released | self.set_aside
+        return [entry for entry in found.values() if entry.id not in out]

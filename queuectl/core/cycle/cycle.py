@@ -22,11 +22,10 @@ from queuectl.core.feature import StartCheck, lacking
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
 from queuectl.core.flavors.findings import reserved_for_others
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
-from queuectl.core.limits import Trial
+from queuectl.core.limits import Snapshot, Trial
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Reason
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.preemption.search import Snapshot
 from queuectl.core.queues.inadmissible import Groups
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import tournament

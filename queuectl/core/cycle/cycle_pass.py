@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.cycle.reserved_room import Claimed, leaves_claims, placed_without
+from queuectl.core.cycle.reserved_room import Claimed, leaves_claims
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NOTHING
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
-from queuectl.core.limits import Hold, Trial
+from queuectl.core.limits import Hold, Snapshot, Trial
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Code, PreemptionCause, Reason, waits_for_victims
 from queuectl.core.model.workload import Place, WorkloadId
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, Victim
 from queuectl.core.preemption.fair import EvictionShares, ShareChange, sides
-from queuectl.core.preemption.search import Snapshot, Target, terminating
+from queuectl.core.preemption.search import Target, terminating
 from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode
 
@@ -183,8 +183,9 @@ class CyclePass:
     def _claim(self, hold: Hold, victims: Iterable[Entry]) -> None:
         """Charge what a claim holds once `victims` are gone."""
         gone = tuple(victims)
-        self._claimed.append(Claimed(placed_without(self._snapshot, gone, hold), gone))
-        self._charge(self._claimed[-1].hold)
+        placed = self._snapshot.placed(hold, without=gone)
+        self._claimed.append(Claimed(placed, gone))
+        self._charge(placed)
 
     def _charge(self, hold: Hold) -> None:
         self._trial.add(hold)

@@ -26,14 +26,14 @@ from queuectl.core.flavors.queue_flavors import (
     QueueFlavors,
     fewer_pods,
 )
-from queuectl.core.limits import Hold
+from queuectl.core.limits import Hold, Snapshot, held_by
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
-from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target, held_by
+from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Target
 from queuectl.core.queues.pending import waits_since
 from queuectl.core.quota.tree import Cells
 

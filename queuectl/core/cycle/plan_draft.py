@@ -44,12 +44,12 @@ from queuectl.core.lifecycle import (
     to_be_queued,
     with_budget,
 )
-from queuectl.core.limits import Hold, Trial
+from queuectl.core.limits import Hold, Snapshot, Trial
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.workload import Attempt, AttemptState, Attribution, WorkloadId
 from queuectl.core.past_usage import PlannedUsage
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim
-from queuectl.core.preemption.search import Snapshot, Target
+from queuectl.core.preemption.search import Target
 from queuectl.core.queues.chances import Chances
 from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, queues_below
 from queuectl.core.queues.pending import PendingQueue

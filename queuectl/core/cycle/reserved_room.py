@@ -6,20 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from queuectl.core.entries import Entry
-from queuectl.core.limits import Hold, Trial
+from queuectl.core.limits import Hold, Snapshot, Trial
 from queuectl.core.model.values import value
 from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.preemption.search import Snapshot
 from queuectl.core.quota.tree import QuotaNode
-
-
-def placed_without(snapshot: Snapshot, victims: Collection[Entry], hold: Hold) -> Hold:
-    """Return `hold` with the nodes that its pods get once `victims` are gone."""
-    if not hold.pods:
-        return hold
-    with snapshot.without(victims):
-        return snapshot.limits.placed(hold)
 
 
 @value(frozen=True, slots=True)
@@ -109,7 +100,7 @@ class ReservedRoom:
             node = self._snapshot.tree.queue(claim.cluster_queue)
             hold = Hold(node, [], claim.owner, claim.pods)
             gone = tuple(victims.values())
-            placed = placed_without(self._snapshot, gone, hold)
+            placed = self._snapshot.placed(hold, without=gone)
             held.append(Claimed(placed, gone, granted=not claim.victims))
             self._trial.add(held[-1].hold)
 

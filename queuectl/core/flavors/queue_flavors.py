@@ -123,7 +123,7 @@ class QueueFlavors:
         return tuple(item for item in requests if item[0] in self.of_resource)
 
     def pod_charge(self, charge: Charge) -> Amounts:
-        """Return the charge of one pod: the covered resources, with `pods` if the ClusterQueue covers it (H4)."""
+        """Return the charge of one pod: the covered resources, and `pods` if the queue covers it (H4)."""
         covered = tuple(item for item in charge.requests if item[0] in self.of_resource)
         if PODS not in self.of_resource or names_claim(charge.pod_set.name):
             return covered

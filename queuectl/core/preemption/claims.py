@@ -62,7 +62,7 @@ class PreemptionClaims:
     def __init__(self) -> None:
         self.by_queue: dict[str, PreemptionClaim] = {}
         self._by_victim: dict[WorkloadId, dict[str, None]] = {}
-        self._expected: dict[WorkloadId, list[Victim]] = {}
+        self.expected: dict[WorkloadId, list[Victim]] = {}
         """Preemptors not seen since the controller started, with victims that are being evicted."""
         self.helped: set[str] = set()
         """ClusterQueues with a claim whose owner may fit now, before its victims are gone (C13)."""
@@ -108,15 +108,15 @@ class PreemptionClaims:
 
     def expect_no_more(self, victim: WorkloadId) -> None:
         """Preemptors that have not been seen since the start do not wait for `victim`."""
-        for preemptor, victims in self._expected.items():
-            self._expected[preemptor] = [one for one in victims if one.workload != victim]
+        for preemptor, victims in self.expected.items():
+            self.expected[preemptor] = [one for one in victims if one.workload != victim]
 
     def expect(self, preemptor: WorkloadId, *victims: Victim) -> None:
         """By the ledger `preemptor` waits for victims, such as these: it comes first once queued (C7)."""
-        self._expected.setdefault(preemptor, []).extend(victims)
+        self.expected.setdefault(preemptor, []).extend(victims)
 
-    def queued(self, workload: WorkloadId, cluster_queue: str) -> None:
-        """`workload` was added to the pending queue of `cluster_queue`."""
-        if workload in self._expected and cluster_queue not in self.by_queue:
-            victims = tuple(self._expected.pop(workload))
+    def expected_is_queued(self, workload: WorkloadId, cluster_queue: str) -> None:
+        """`workload`, one of `expected`, was added to the pending queue of `cluster_queue`."""
+        if cluster_queue not in self.by_queue:
+            victims = tuple(self.expected.pop(workload))
             self.open(PreemptionClaim(owner=workload, cluster_queue=cluster_queue, victims=victims))

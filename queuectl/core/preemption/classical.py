@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
+from queuectl.core.limits import held_by
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import PreemptionCause
-from queuectl.core.preemption.search import PreemptionSearch, Target, held_by, terminating
+from queuectl.core.preemption.search import PreemptionSearch, Target, terminating
 from queuectl.core.quota.tree import QuotaNode
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from queuectl.core.entries import Entry
-from queuectl.core.limits import Hold, Trial
+from queuectl.core.limits import Hold, Trial, held_by
 from queuectl.core.model.policy import PreemptionStrategy
 from queuectl.core.model.reasons import PreemptionCause
 from queuectl.core.model.workload import WorkloadId
-from queuectl.core.preemption.search import PreemptionSearch, Target, held_by
+from queuectl.core.preemption.search import PreemptionSearch, Target
 from queuectl.core.quota.shares import Share, dominant_share
 from queuectl.core.quota.tree import QuotaNode
 

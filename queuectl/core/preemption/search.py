@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
-from queuectl.core.limits import Hold, Limits
+from queuectl.core.limits import Hold, Snapshot, held_by
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import (
-    ClusterQueue,
     LocalQueueName,
-    Preemption,
     PreemptionPolicy,
     SchedulingConfiguration,
 )
 from queuectl.core.model.reasons import PreemptionCause, Reason, RejectedCandidate, utc
 from queuectl.core.model.resources import format_amount
-from queuectl.core.model.workload import Assignment, Phase, WorkloadId
+from queuectl.core.model.workload import Phase, WorkloadId
 from queuectl.core.past_usage import PlannedUsage, turn_of
-from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
+from queuectl.core.quota.tree import Cells, QuotaNode
 
 _ID: Final = attrgetter("id")
 _PRIORITY: Final = attrgetter("priority")
@@ -39,63 +36,6 @@ class Target(NamedTuple):
 
     entry: Entry
     cause: PreemptionCause
-
-
-@dataclass(slots=True, kw_only=True)
-class Snapshot:
-    """The workloads that hold quota while a plan is made, with what the plan changes."""
-
-    tree: QuotaTree
-    """Borrowing and shares are read from it."""
-    limits: Limits
-    """What is tried is tried on them."""
-    queues: Mapping[str, ClusterQueue]
-    entries: Mapping[WorkloadId, Entry]
-    holders: Mapping[str, Mapping[WorkloadId, Entry]]
-    """Entries with an open attempt, by the ClusterQueue that is charged."""
-    configuration: SchedulingConfiguration
-    now: datetime
-    past_usage: PlannedUsage | None = None
-    """None: nothing is ordered by past usage (U1)."""
-    set_aside: Set[str] = frozenset()
-    """Holders about which nothing is decided, or whose pods do not end in time: they are no candidates."""
-
-    @property
-    def released(self) -> Set[WorkloadId]:
-        """Holders that the plan releases, or that are tried without."""
-        return self.limits.released
-
-    @contextmanager
-    def without(self, victims: Iterable[Entry]) -> Iterator[None]:
-        """Try without `victims`, as if they were released."""
-        with self.limits.trying() as trial:
-            for victim in victims:
-                trial.release(held_by(self.tree, victim))
-            yield
-
-    def usage_of_members(self, node: QuotaNode) -> PlannedUsage | None:
-        """Return the past usage that orders the members of the tree of `node`; None: it does not (U7)."""
-        return self.past_usage if self.tree.root(node).sharing.by_past_usage else None
-
-    def rules(self, node: QuotaNode) -> Preemption:
-        queue = self.queues.get(node.name)
-        return queue.preemption if queue is not None else Preemption()
-
-    def admit(self, entry: Entry, assignment: Assignment) -> None:
-        """The plan admits `entry`: count that as usage (U4)."""
-        if self.past_usage is not None:
-            node = self.tree.queue(assignment.cluster_queue)
-            self.past_usage.admit(turn_of(entry, by_user=True), assignment.resources(), node.path())
-
-    def holding(self, node: QuotaNode) -> Iterable[Entry]:
-        """Return the entries that hold quota of a ClusterQueue."""
-        found = self.holders.get(node.name)
-        if not found:
-            return ()
-        if not (self.released or self.set_aside):
-            return found.values()
-        out = self.released | self.set_aside
-        return [entry for entry in found.values() if entry.id not in out]
 
 
 _MOST_NAMED: Final = 4
@@ -389,12 +329,6 @@ def protected_until(
                 rested = max(rested, past[-1] + timedelta(seconds=configuration.eviction_window))
         until = rested if until is None else max(until, rested)
     return until
-
-
-def held_by(tree: QuotaTree, entry: Entry) -> Hold:
-    """Return what `entry`, which has an open attempt, holds."""
-    assert entry.attempt is not None
-    return Hold(tree.queue(entry.attempt.assignment.cluster_queue), entry.cells, entry.id)
 
 
 def _with_users_in_order(entries: list[Entry], past: PlannedUsage) -> list[Entry]:

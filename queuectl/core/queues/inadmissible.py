@@ -256,8 +256,8 @@ class Requeuer:
         group = entry.group
         if group is not None and group in self.protections.times and group.head() is entry:
             queue.activate(group)  # it has waited for longer than the former head: it may take more flavors
-        if entry.reason is None or waits_for_victims(entry.reason):
-            self._claims.queued(entry.id, queue.name)
+        if entry.id in self._claims.expected and (entry.reason is None or waits_for_victims(entry.reason)):
+            self._claims.expected_is_queued(entry.id, queue.name)
 
 
 def by_root(tree: QuotaTree, freed: Freed) -> dict[QuotaNode, set[FlavorResource]]:

@@ -22,6 +22,7 @@ from queuectl.core.flavors.queue_flavors import (
     fewer_pods,
     keeps_looking,
 )
+from queuectl.core.limits import Snapshot
 from queuectl.core.model.events import PolicyObserved
 from queuectl.core.model.pods import Pods
 from queuectl.core.model.policy import (
@@ -44,7 +45,7 @@ from queuectl.core.model.workload import (
 )
 from queuectl.core.observed_events import fold
 from queuectl.core.past_usage import PlannedUsage
-from queuectl.core.preemption.search import PreemptionSearch, Snapshot
+from queuectl.core.preemption.search import PreemptionSearch
 from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.state import EngineState

@@ -7,9 +7,10 @@ from fractions import Fraction
 from functools import partial
 
 from queuectl.core.entries import Entry
+from queuectl.core.limits import held_by
 from queuectl.core.model.policy import PreemptionStrategy
 from queuectl.core.model.reasons import PreemptionCause
-from queuectl.core.preemption.search import PreemptionSearch, held_by
+from queuectl.core.preemption.search import PreemptionSearch
 from queuectl.core.quota.tree import QuotaNode
 from tests.unit.core.sharing import borrows, slow_share
 

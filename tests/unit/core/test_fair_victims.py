@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.entries import Entry
-from queuectl.core.limits import Limits
+from queuectl.core.limits import Limits, Snapshot
 from queuectl.core.model.policy import (
     STRATEGIES,
     ClusterQueue,
@@ -24,7 +24,7 @@ from queuectl.core.model.policy import (
 )
 from queuectl.core.model.workload import Assignment, Attempt, AttemptState, ObjectRef, Phase, WorkloadId
 from queuectl.core.preemption.fair import fair_victims
-from queuectl.core.preemption.search import PreemptionSearch, Snapshot
+from queuectl.core.preemption.search import PreemptionSearch
 from queuectl.core.quota.tree import QuotaTree
 from tests.unit.core.sharing import (
     NAMES,
