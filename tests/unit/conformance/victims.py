@@ -8,11 +8,12 @@ from typing import Any
 
 from queuectl.core.committed_plans import restore
 from queuectl.core.features.feature_set import new_state
+from queuectl.core.limits import Snapshot
 from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.observed_events import fold
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
-from queuectl.core.preemption.search import PreemptionSearch, Snapshot, Target
+from queuectl.core.preemption.search import PreemptionSearch, Target
 from queuectl.scenarios.build import SOURCE, beginning, identity, settings
 from queuectl.scenarios.documents import Cycle, Expect, ScenarioVictim, ScenarioWorkload
 from queuectl.scenarios.findings import Difference, differences
@@ -69,7 +70,7 @@ def _victims(scenario: Scenario, incoming: Mapping[str, Any]) -> tuple[ScenarioV
 def _targets(search: PreemptionSearch) -> list[Target]:
     if not search.rules.enabled:
         return []
-    if search.snapshot.fair(search.node):
+    if search.tree.shares_fairly(search.node):
         root = search.tree.root(search.node)
         return fair_victims(search, root.sharing.strategies or search.configuration.strategies)
     return classical_victims(search)
