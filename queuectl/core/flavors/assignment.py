@@ -17,6 +17,7 @@ from queuectl.core.flavors.queue_flavors import (
     Mode,
     PodSetGroup,
     QueueFlavors,
+    assigned,
     better,
     keeps_looking,
 )
@@ -390,7 +391,7 @@ def assign(
         flavors = scan.assign(together, requests)
         for charge, asked in zip(together, requests, strict=True):
             mine = {resource: flavors[resource] for resource, _ in asked if resource in flavors}
-            assignments[charge.pod_set.name] = PodSetAssignment.of(charge.pod_set, asked, mine)
+            assignments[charge.pod_set.name] = assigned(charge.pod_set, asked, mine)
     found = scan.found
     found.tried = scan.last_tried
     found.cells, found.needed = list(scan.assumed.items()), frozenset(scan.needed)
@@ -442,7 +443,7 @@ def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentR
                 cell = option.cells[resource]
                 flavors[resource] = option.name
                 assumed[cell] = assumed.get(cell, 0) + amount * pod_set.count
-        assignments.append(PodSetAssignment.of(pod_set, requests, flavors))
+        assignments.append(assigned(pod_set, requests, flavors))
     assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=tuple(assignments))
     return AssignmentResult(assignment, list(assumed.items()))
 

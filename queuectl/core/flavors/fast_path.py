@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from queuectl.core.flavors.assignment import AssignmentResult
-from queuectl.core.flavors.queue_flavors import Charge, PodSetGroup, QueueFlavors
-from queuectl.core.model.workload import Assignment, PodSetAssignment
+from queuectl.core.flavors.queue_flavors import Charge, PodSetGroup, QueueFlavors, assigned
+from queuectl.core.model.workload import Assignment
 from queuectl.core.quota.tree import Cells
 
 KEPT = 256
@@ -51,7 +51,7 @@ class FastPath:
             names = queue_flavors.tree.names
             flavors = {names[cell].resource: names[cell].flavor for cell, _ in cells}
             requests = queue_flavors.pod_charge(self._charge)
-            pod_sets = (PodSetAssignment.of(pod_set, requests, flavors),)
+            pod_sets = (assigned(pod_set, requests, flavors),)
             assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=pod_sets)
             done = self._finished[key] = AssignmentResult(assignment, cells, tried=tried)
         return AssignmentResult(done.assignment, done.cells, level=max(levels), tried=done.tried)

@@ -19,7 +19,7 @@ from queuectl.core.model.policy import (
 from queuectl.core.model.resources import PODS, Amounts, FlavorResource, amounts
 from queuectl.core.model.selectors import meets, tolerated
 from queuectl.core.model.values import value
-from queuectl.core.model.workload import PodSet, names_claim
+from queuectl.core.model.workload import PodSet, PodSetAssignment, names_claim
 from queuectl.core.quota.tree import QuotaTree
 
 
@@ -149,6 +149,18 @@ class Charge:
     requests: Amounts
     pod: Amounts = ()
     """What one pod takes from its node: the same before transformations and exclusions (H8)."""
+
+
+def assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> PodSetAssignment:
+    """Return the charge of `pod_set` for the `requests` of one pod and the flavor by resource."""
+    return PodSetAssignment(
+        name=pod_set.name,
+        count=pod_set.count,
+        requests=requests,
+        flavors=tuple(sorted(flavors.items())),
+        node_selector=pod_set.node_selector,
+        tolerations=pod_set.tolerations,
+    )
 
 
 PodSetGroup = tuple[str, int]

@@ -5,7 +5,6 @@ Amounts are in base units. Times are timezone-aware and in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -356,18 +355,6 @@ class PodSetAssignment:
     tolerations: tuple[Toleration, ...] = ()
     ended: tuple[str, ...] = ()
     """Its pods that have ended for good (L15), where no object keeps their number."""
-
-    @classmethod
-    def of(cls, pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> PodSetAssignment:
-        """Return the charge of `pod_set` for the `requests` of one pod and the flavor by resource."""
-        return cls(
-            name=pod_set.name,
-            count=pod_set.count,
-            requests=requests,
-            flavors=tuple(sorted(flavors.items())),
-            node_selector=pod_set.node_selector,
-            tolerations=pod_set.tolerations,
-        )
 
 
 @value(frozen=True, slots=True, kw_only=True)
