@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, select, true
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, or_, select, true
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -179,13 +180,20 @@ async def stored_workloads(
     return [stored_workload(row, shapes, parsed) for row in rows]
 
 
-async def configs_in_force(connection: AsyncConnection, cluster: str) -> Sequence[tuple[ConfigKey, str]]:
+async def configs_in_force(
+    connection: AsyncConnection, cluster: str, last: int | None = None
+) -> Sequence[tuple[ConfigKey, str]]:
+    """`last`: as of that decision; None: now."""
     table = t.config_revision.c
     query = (
         select(table.kind, table.namespace, table.name, table.spec)
-        .where(table.cluster_id == cluster, table.to_seq.is_(None))
+        .where(table.cluster_id == cluster)
         .order_by(table.kind, table.namespace, table.name)
     )
+    if last is None:
+        query = query.where(table.to_seq.is_(None))
+    else:
+        query = query.where(table.from_seq <= last, or_(table.to_seq.is_(None), table.to_seq > last))
     rows = await connection.execute(query)
     return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
 
@@ -222,13 +230,21 @@ _NAMES: Final = Columns(("namespace", Text()), ("kind", Text()), ("name", Text()
 _LAST_OUTCOMES: Final = _last_outcomes()
 
 
-async def effects_due(connection: AsyncConnection, cluster: str) -> Sequence[EffectKey]:
-    """Effects that are not acknowledged, in the order of their decisions."""
+async def effects_due(
+    connection: AsyncConnection, cluster: str, then: tuple[int, datetime] | None = None
+) -> Sequence[EffectKey]:
+    """Effects that are not acknowledged, in the order of their decisions. `then`: as of that decision and
+    time; None: now."""
     table = t.effect.c
     query = (
         select(table.workload, table.attempt, table.verb)
-        .where(table.cluster_id == cluster, table.open)
+        .where(table.cluster_id == cluster)
         .order_by(table.sequence)
     )
+    if then is None:
+        query = query.where(table.open)
+    else:
+        last, when = then
+        query = query.where(table.sequence <= last, or_(table.open, table.closed_at > when))
     rows = await connection.execute(query)
     return [EffectKey(WorkloadId(workload), attempt, Verb(verb)) for workload, attempt, verb in rows]

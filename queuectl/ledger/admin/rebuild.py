@@ -119,25 +119,3 @@ def _admit(fold: Fold, one: Found, arrival: int) -> None:
 def _admission(one: Found) -> Attempt:
     assert one.observation.admission is not None
     return one.observation.admission
-
-
-OpenHold = tuple[str, int, str, int, str, str, int]
-"""Workload, attempt, podset, count, flavor, resource, amount of one pod."""
-
-
-async def open_holds(url: str, cluster_id: str | None = None) -> list[OpenHold]:
-    """All quota held at the moment, sorted, to compare one ledger with another."""
-    async with connection_pool(url, read_only=True) as pool:
-        return await _open_holds(pool, cluster_id)
-
-
-@ledger_call
-async def _open_holds(pool: AsyncEngine, cluster_id: str | None) -> list[OpenHold]:
-    row = t.hold_line.c
-    query = select(
-        *(row.workload, row.attempt, row.pod_set, row.count, row.flavor, row.resource, row.amount)
-    ).where(row.open)
-    if cluster_id is not None:
-        query = query.where(row.cluster_id == cluster_id)
-    async with reading(pool) as connection:
-        return sorted((*one,) for one in await connection.execute(query))

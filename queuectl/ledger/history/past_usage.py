@@ -8,11 +8,11 @@ and the sums.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import Row, Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
@@ -52,16 +52,18 @@ class _ClosedHold(NamedTuple):
 async def past_usage(
     connection: AsyncConnection,
     cluster: str,
-    sharing: AdmissionFairSharing,
+    sharing: AdmissionFairSharing | None,
     sequence: int,
-    now: datetime,
+    now: datetime | None,
     *,
     earlier: bool = False,
 ) -> tuple[UsageSum, ...]:
-    """Of all holds that were closed up to `sequence`, which was decided at `now`.
+    """Of all holds that were closed up to `sequence`, which was decided at `now`; nothing if none counts.
 
     `earlier`: there may be later decisions.
     """
+    if sharing is None or not sharing.half_life or now is None:
+        return ()
     history = UsageHistory(sharing)
     since = history.horizon(now)
     async for window in _closed_holds(connection, cluster, sequence):
@@ -145,16 +147,29 @@ async def preemptions(
     first = await first_since(connection, cluster, sequence, since)
     row, queued = t.decision.c, t.workload.c
     query = (
-        select(row.workload, row.now)
+        preempted_since(cluster, since)
         .join(t.workload, and_(queued.cluster_id == row.cluster_id, queued.id == row.workload))
         # Decisions up to `queued_seq` are of an earlier workload with the same id.
-        .where(row.cluster_id == cluster, queued.open, row.sequence > queued.queued_seq)
-        .where(row.sequence >= first, row.now >= since, row.verdict == Verdict.EVICTED.value)
+        .where(queued.open, row.sequence > queued.queued_seq, row.sequence >= first)
+    )
+    return last_times(await connection.execute(query))
+
+
+def preempted_since(cluster: str, since: datetime) -> Select[str, datetime]:
+    """Each preemption, oldest first: the workload, and when it was decided."""
+    row = t.decision.c
+    return (
+        select(row.workload, row.now)
+        .where(row.cluster_id == cluster, row.now >= since, row.verdict == Verdict.EVICTED.value)
         .where(row.reason["code"].astext == Code.PREEMPTED.value)
         .order_by(row.sequence)
     )
+
+
+def last_times(rows: Iterable[Row[str, datetime]]) -> dict[WorkloadId, tuple[datetime, ...]]:
+    """The last PREEMPTIONS_KEPT of each workload. `rows`: of `preempted_since`."""
     times: defaultdict[WorkloadId, list[datetime]] = defaultdict(list)
-    for workload, now in await connection.execute(query):
+    for workload, now in rows:
         times[WorkloadId(workload)].append(now)
     return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
 

@@ -16,19 +16,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.capacity import NO_FLAVOR, FlavorCapacity, NodeFacts
 from queuectl.core.model.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
-from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import (
     Assignment,
     Attempt,
     AttemptState,
     ConfigKey,
-    EffectKey,
     LedgerSnapshot,
     Phase,
     PodSet,
     StoredWorkload,
-    UsageSum,
-    Verb,
     WorkloadId,
 )
 from queuectl.ledger import tables as t
@@ -42,10 +38,16 @@ from queuectl.ledger.codec import (
     reason_or_none,
 )
 from queuectl.ledger.history.past_lives import first_and_last, last_decision, past_lives
-from queuectl.ledger.history.past_usage import PREEMPTIONS_KEPT, past_usage
+from queuectl.ledger.history.past_usage import last_times, past_usage, preempted_since
 from queuectl.ledger.pool import LONG_READ, ledger_call, reading, stream
 from queuectl.ledger.published_facts import capacity_from_json, nodes_now
-from queuectl.ledger.rows import booked_on, stored_workload, workloads_with_attempts
+from queuectl.ledger.rows import (
+    booked_on,
+    configs_in_force,
+    effects_due,
+    stored_workload,
+    workloads_with_attempts,
+)
 from queuectl.ledger.shared_rows import Shapes
 from queuectl.ports.history import StoredDecision, WorkloadHistory
 from queuectl.ports.ledger import LedgerUnavailable, NotStored
@@ -80,7 +82,7 @@ class LedgerPast:
                 when = (await connection.execute(CLOCK, {"p_cluster": self._cluster})).scalar_one()
                 nodes = await nodes_now(connection, self._cluster)
             last, now = await self._last_decision(connection, when)
-            configs = await self._configs(connection, last)
+            configs = await configs_in_force(connection, self._cluster, last)
             settings = configuration_of(configs, self._configure)
             workloads = await self._workloads(connection, last, now, settings.preemptions_count_for)
             sums, entries = await budgets_at(connection, self._cluster, last, workloads, now or when)
@@ -89,8 +91,10 @@ class LedgerPast:
                 now=now,
                 workloads=tuple(workloads),
                 configs=tuple(configs),
-                effects=tuple(await self._effects(connection, last, when)),
-                past_usage=await self._past_usage(connection, last, now, settings),
+                effects=tuple(await effects_due(connection, self._cluster, (last, when))),
+                past_usage=await past_usage(
+                    connection, self._cluster, settings.usage_sharing, last, now, earlier=True
+                ),
                 budget_sums=sums,
                 budget_entries=entries,
                 nodes=nodes,
@@ -157,17 +161,6 @@ class LedgerPast:
             raise NotStored(when, first.now)
         return found.sequence, found.now
 
-    async def _configs(self, connection: AsyncConnection, last: int) -> Sequence[tuple[ConfigKey, str]]:
-        row = t.config_revision.c
-        query = (
-            select(row.kind, row.namespace, row.name, row.spec)
-            .where(row.cluster_id == self._cluster, row.from_seq <= last)
-            .where(or_(row.to_seq.is_(None), row.to_seq > last))
-            .order_by(row.kind, row.namespace, row.name)
-        )
-        rows = await connection.execute(query)
-        return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
-
     async def _workloads(
         self, connection: AsyncConnection, last: int, now: datetime, counts_for: timedelta
     ) -> Sequence[StoredWorkload]:
@@ -182,7 +175,13 @@ class LedgerPast:
         lives = [(one.id, one.queued_seq) for one in rows]
         parsed = Parsed()
         decisions = await self._decisions(connection, [*_changed(rows, last)], last, now, parsed)
-        preempted = await self._preempted(connection, lives, last, now - counts_for, now)
+        row, life = t.decision.c, _lives(lives)
+        times = (
+            preempted_since(self._cluster, now - counts_for)
+            .join(life, row.workload == life.c.id)
+            .where(row.sequence >= life.c.first, row.sequence <= last, row.now <= now)
+        )
+        preempted = last_times(await connection.execute(times))
         queued = (one for found in decisions.values() for one in found if one.verdict == Verdict.QUEUED)
         ids = {one.shape for one in rows} | {str(one.payload.get("shape", "")) for one in queued}
         await self._shapes.read(connection, ids)
@@ -239,49 +238,6 @@ class LedgerPast:
             )
             found[workload].append(one)
         return found
-
-    async def _preempted(
-        self,
-        connection: AsyncConnection,
-        lives: Sequence[tuple[str, int]],
-        last: int,
-        since: datetime,
-        now: datetime,
-    ) -> dict[str, tuple[datetime, ...]]:
-        """When each was preempted since then, oldest first: the last PREEMPTIONS_KEPT (P11)."""
-        row, life = t.decision.c, _lives(lives)
-        query = (
-            select(row.workload, row.now)
-            .select_from(life.join(t.decision, row.workload == life.c.id))
-            .where(row.cluster_id == self._cluster, row.sequence >= life.c.first, row.sequence <= last)
-            .where(row.now >= since, row.now <= now, row.verdict == Verdict.EVICTED.value)
-            .where(row.reason["code"].astext == Code.PREEMPTED.value)
-            .order_by(row.sequence)
-        )
-        times: defaultdict[str, list[datetime]] = defaultdict(list)
-        for workload, at in await connection.execute(query):
-            times[workload].append(at)
-        return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
-
-    async def _effects(self, connection: AsyncConnection, last: int, when: datetime) -> Iterable[EffectKey]:
-        """Writes that were due then, in the order of their decisions."""
-        row = t.effect.c
-        query = (
-            select(row.workload, row.attempt, row.verb)
-            .where(row.cluster_id == self._cluster, row.sequence <= last)
-            .where(or_(row.open, row.closed_at > when))
-            .order_by(row.sequence)
-        )
-        rows = await connection.execute(query)
-        return [EffectKey(WorkloadId(workload), attempt, Verb(verb)) for workload, attempt, verb in rows]
-
-    async def _past_usage(
-        self, connection: AsyncConnection, last: int, now: datetime, settings: SchedulingConfiguration
-    ) -> tuple[UsageSum, ...]:
-        sharing = settings.usage_sharing
-        if sharing is None or not sharing.half_life:
-            return ()
-        return await past_usage(connection, self._cluster, sharing, last, now, earlier=True)
 
 
 def configuration_of(

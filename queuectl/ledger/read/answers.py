@@ -229,12 +229,7 @@ async def past_holds(
     holds: list[Held] = []
     for query in (ended_holds(cluster, start, since, until), open_holds(cluster, until)):
         holds += [Held(*row) for row in await connection.execute(query.limit(MOST_HELD + 1))]
-    revisions = [
-        Revision(ConfigKey(kind, namespace, name), spec, begin, end)
-        for kind, namespace, name, spec, begin, end in await connection.execute(
-            revisions_in(cluster, since, until).limit(MOST_HELD + 1)
-        )
-    ]
+    revisions = await revisions_in(connection, cluster, since, until, MOST_HELD + 1)
     if max(len(holds), len(revisions)) > MOST_HELD:
         raise TooMuchHistory
     oldest = select(t.decision.c.now).where(t.decision.c.cluster_id == cluster)
@@ -266,11 +261,16 @@ def open_holds(cluster: str, until: datetime) -> Select[Any]:
     )
 
 
-def revisions_in(cluster: str, since: datetime, until: datetime) -> Select[Any]:
+async def revisions_in(
+    connection: AsyncConnection, cluster: str, since: datetime, until: datetime, most: int | None = None
+) -> list[Revision]:
+    """Those of ClusterQueues and Cohorts; of more than `most` any so many."""
     row = t.config_revision.c
-    return select(row.kind, row.namespace, row.name, row.spec, row.from_at, row.to_at).where(
+    query = select(row.kind, row.namespace, row.name, row.spec, row.from_at, row.to_at).where(
         row.cluster_id == cluster,
         row.kind.in_(("ClusterQueue", "Cohort")),
         row.from_at < until,
         or_(row.to_at.is_(None), row.to_at > since),
     )
+    rows = await connection.execute(query.limit(most))
+    return [Revision(ConfigKey(*found[:3]), *found[3:]) for found in rows]

@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import ConfigKey
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import dump
 from queuectl.ledger.history.past_lives import first_and_last
@@ -21,7 +20,7 @@ from queuectl.ledger.pool import FEW_ROWS, LONG_READ, ledger_call, reading, stre
 from queuectl.ledger.read.answers import AttemptDecision, HeldLine, held_until, revisions_in
 from queuectl.ledger.read.usage import bookings, usage
 from queuectl.ports.periods import Piece
-from queuectl.ports.reader import BookedOn, Revision
+from queuectl.ports.reader import BookedOn
 from queuectl.ports.statements import BillableMonth, ChargeKind, ClosedMonth, LostHold, StatementLine
 
 _LOST_BY: Final = (Code.PREEMPTED, Code.NODE_FAILURES)
@@ -72,13 +71,8 @@ class LedgerStatements:
         since, until = pieces[0].begins, pieces[-1].ends
         async with reading(self._pool, statement_timeout=LONG_READ) as connection:
             times = [await usage(connection, self._cluster, *piece) for piece in pieces]
-            revisions = [
-                Revision(ConfigKey(kind, namespace, name), spec, begin, end)
-                for kind, namespace, name, spec, begin, end in await connection.execute(
-                    revisions_in(self._cluster, since, until)
-                )
-                if kind == "ClusterQueue"
-            ]
+            found = await revisions_in(connection, self._cluster, since, until)
+            revisions = [one for one in found if one.key.kind == "ClusterQueue"]
             if not await _is_kept(connection, self._cluster, since):
                 return BillableMonth(times, None, None)
             return BillableMonth(times, await self._lost(connection, since, until), revisions)

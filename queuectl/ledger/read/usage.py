@@ -32,6 +32,7 @@ from queuectl.ledger.history.usage_hours import (
     rolled,
 )
 from queuectl.ledger.pool import FEW_ROWS, stream
+from queuectl.ledger.shared_rows import StoredAttribution
 from queuectl.ports.periods import HOUR, Piece, border_from, border_to
 from queuectl.ports.reader import (
     CAPACITY_AMOUNTS,
@@ -291,22 +292,11 @@ async def bookings(connection: AsyncConnection, cluster: str, ids: Iterable[str]
     """Attributions by id."""
     row = t.attribution.c
     wanted = [*(set(ids) - {NOT_BOOKED})]
-    columns = (
-        row.id,
-        row.namespace,
-        row.queue,
-        row.submitter,
-        row.user_name,
-        row.priority_class,
-        row.account,
-    )
-    query = select(*columns).where(
+    query = select(*(row[name] for name in StoredAttribution._fields)).where(
         row.cluster_id == cluster, row.id == func.any(literal(wanted, ARRAY(Text)))
     )
     found = {}
-    async for id, namespace, queue, submitter, user, priority_class, account in stream(
-        connection, query, at_once=FEW_ROWS
-    ):
-        values = {key: value["value"] for key, value in account.items()}
-        found[id] = BookedOn(namespace, queue, submitter, user, priority_class, values)
+    async for fields in stream(connection, query, at_once=FEW_ROWS):
+        one = StoredAttribution._make(fields)
+        found[one.id] = BookedOn(*one[1:-1], {key: value["value"] for key, value in one.account.items()})
     return found

@@ -24,7 +24,6 @@ from queuectl.core.model.workload import (
     ForReaders,
     LedgerSnapshot,
     StoredWorkload,
-    UsageSum,
     WorkloadId,
     WorkloadOutcome,
 )
@@ -116,7 +115,9 @@ class PostgresLedger:
                 workloads=tuple(await self._workloads(connection, sequence, now)),
                 configs=tuple(await configs_in_force(connection, self._cluster)),
                 effects=tuple(await effects_due(connection, self._cluster)),
-                past_usage=await self._past_usage(connection, sequence, now),
+                past_usage=await past_usage(
+                    connection, self._cluster, self._settings.usage_sharing, sequence, now
+                ),
                 budget_sums=() if now is None else await budget_sums(connection, self._cluster, now),
                 budget_entries=await open_budget_entries(connection, self._cluster),
             )
@@ -131,14 +132,6 @@ class PostgresLedger:
         times = await preemptions(connection, self._cluster, sequence, since)
         evicted = await evictions(connection, self._cluster)
         return [_with_evictions(one, times.get(one.id, ()), evicted.get(one.id)) for one in found]
-
-    async def _past_usage(
-        self, connection: AsyncConnection, sequence: int, now: datetime | None
-    ) -> tuple[UsageSum, ...]:
-        sharing = self._settings.usage_sharing
-        if sharing is None or not sharing.half_life or now is None:
-            return ()
-        return await past_usage(connection, self._cluster, sharing, sequence, now)
 
     @ledger_call
     async def now(self) -> datetime:

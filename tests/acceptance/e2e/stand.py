@@ -15,7 +15,6 @@ import asyncpg
 
 from queuectl.kube.session import MERGE_PATCH
 from queuectl.ledger.admin import schema
-from queuectl.ledger.admin.rebuild import OpenHold, open_holds
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.example import fake_node, pytorchjob_crd
@@ -29,6 +28,7 @@ from queuectl.sandbox.webhook import suspending
 from queuectl.shipped import shipped
 from tests.acceptance.e2e.audit import Audit, Recorder, audited
 from tests.acceptance.e2e.site import PATIENCE, Json, Run, cluster_queue, eventually, flavor, local_queue
+from tests.doubles.open_holds import OpenHold, open_holds
 from tests.integration.sandbox.cluster import WallClock
 
 NAMESPACE = "load"

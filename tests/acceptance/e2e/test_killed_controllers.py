@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from queuectl.kinds.reserved_keys import WORKLOAD_LABEL
-from queuectl.ledger.admin.rebuild import open_holds
 from queuectl.sandbox.control_plane import ControlPlane, find_assets, write_kubeconfig
 from queuectl.sandbox.processes import ChildProcess
 from tests.acceptance.chaos.proxy import Fault, Proxy
@@ -28,6 +27,7 @@ from tests.acceptance.e2e.conftest import NO_ASSETS, _gate_pods
 from tests.acceptance.e2e.plant import NAMESPACE, Plant, plant
 from tests.acceptance.e2e.site import GPU, Json, eventually
 from tests.acceptance.e2e.world import World
+from tests.doubles.open_holds import open_holds
 from tests.integration.ledger.places import reachable_folder
 
 SIZE = 8

@@ -13,11 +13,11 @@ import pytest_asyncio
 
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import JSON_PATCH, MERGE_PATCH
-from queuectl.ledger.admin.rebuild import open_holds
 from queuectl.sandbox.players.api import Client
 from queuectl.sandbox.tenancy import rights
 from tests.acceptance.e2e.site import Json, eventually, job, pod_template, pytorchjob
 from tests.acceptance.e2e.world import World
+from tests.doubles.open_holds import open_holds
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

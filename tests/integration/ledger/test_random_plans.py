@@ -24,7 +24,6 @@ from queuectl.core.model.workload import (
     Verb,
     WorkloadOutcome,
 )
-from queuectl.ledger.admin.rebuild import open_holds
 from queuectl.ledger.admin.verify import verify
 from queuectl.ledger.history.state_at import LedgerPast
 from queuectl.ledger.pool import create_pool
@@ -33,6 +32,7 @@ from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import LedgerRefused
 from queuectl.ports.reader import PastLives
 from queuectl.sandbox.postgres import EmbeddedPostgres
+from tests.doubles.open_holds import open_holds
 from tests.doubles.readers import ReadableLedger
 from tests.integration.ledger.plans import (
     BACKING_OFF,

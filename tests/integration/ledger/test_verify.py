@@ -7,10 +7,11 @@ from sqlalchemy import text
 
 from queuectl.core.decisions import Enqueue
 from queuectl.core.model.workload import Observation, WorkloadOutcome
-from queuectl.ledger.admin.rebuild import Found, open_holds, rebuild
+from queuectl.ledger.admin.rebuild import Found, rebuild
 from queuectl.ledger.admin.verify import Verifier, verify
 from queuectl.ledger.write.postgres import PostgresLedger
 from queuectl.ports.ledger import LedgerRefused
+from tests.doubles.open_holds import open_holds
 from tests.integration.ledger.edits import EDITS, Edit, World
 from tests.integration.ledger.plans import (
     admit,
