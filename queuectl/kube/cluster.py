@@ -17,7 +17,7 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.workload import Effect, ObjectRef, WorkloadId
+from queuectl.core.model.workload import Effect, ObjectRef
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339
@@ -33,7 +33,15 @@ from queuectl.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
-from queuectl.kube.group_writes import GroupWrites
+from queuectl.kube.group_writes import (
+    CONDITION_TRIES,
+    GroupWrites,
+    Settled,
+    delete_pod,
+    done,
+    gone,
+    mark_pod,
+)
 from queuectl.kube.liveness import Liveness
 from queuectl.kube.objects import child_row, object_path, read_child, read_object, read_owned
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
@@ -42,12 +50,8 @@ from queuectl.ports.cluster import ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
 
-Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
-
 _STOP_WRITES: Final = 4
 """Requests of one try to stop an object: enough for one that changes once meanwhile."""
-_CONDITION_TRIES: Final = 2
-"""Of the condition on a pod that is deleted: it may change once meanwhile."""
 SILENT_SECONDS: Final = 600.0
 """Far longer than any request takes: a controller silent for so long is not there."""
 UNHEARD_SECONDS: Final = 3.0
@@ -89,13 +93,13 @@ class KubeCluster:
                 return await self._groups.start(kind, effect)
         seen = effect.observation
         if seen.admission and seen.admission.is_same(effect.attempt) and not seen.suspended:
-            return _done(effect, seen.generation)
+            return done(effect, seen.generation)
         if kind.start_time_binds and seen.started_at is not None:
             await self._forget_start_time(kind, ref)
         try:
-            return _done(effect, _generation(self._hear(kind, await self._start(kind, effect))))
+            return done(effect, _generation(self._hear(kind, await self._start(kind, effect))))
         except NotFound:
-            return _gone(effect)
+            return gone(effect)
         except (Invalid, Conflict) as refusal:
             return await self._refused(kind, effect, refusal)
         except TooManyRequests:
@@ -129,9 +133,9 @@ class KubeCluster:
                 return await self._groups.withdraw(kind, effect)
             obj = await self._read(kind, ref)
             if obj is None:
-                return _gone(effect)
+                return gone(effect)
             if self._started(kind, effect, obj):
-                return _done(effect, _generation(obj))
+                return done(effect, _generation(obj))
             if (record := patches.held_back(kind, effect, obj)) is not None:
                 try:
                     path = object_path(kind, ref)
@@ -155,7 +159,7 @@ class KubeCluster:
             with _repeatable():
                 return await self._groups.stop(kind, effect)
         if effect.observation.finished:
-            return _done(effect, effect.observation.generation)
+            return done(effect, effect.observation.generation)
         if kind.scheduling_gate:
             return await self._delete(kind, effect)
         write, obj = patches.first_stop(kind, effect), None
@@ -164,7 +168,7 @@ class KubeCluster:
                 with _record_denied(effect, write, obj):
                     obj, doubt = await self._written(kind, ref, write)
                 if obj is None:
-                    return _gone(effect)
+                    return gone(effect)
                 write = patches.next_stop(kind, effect, obj)
                 if write is None and patches.is_to_fail(kind, effect, obj):
                     raise ClusterUnavailable("it has not failed by its deadline yet")
@@ -186,7 +190,7 @@ class KubeCluster:
             for tried in range(_STOP_WRITES):
                 obj = await self._read(kind, ref)
                 if obj is None:
-                    return _gone(effect)
+                    return gone(effect)
                 if not patches.deletes(kind, effect, obj):
                     record = patches.held_back(kind, effect, obj)
                     if record is None:
@@ -197,14 +201,10 @@ class KubeCluster:
                         raise _again(doubt) from doubt
                     continue
                 condition = patches.disruption(effect, obj, self._now())
-                if condition and tried < _CONDITION_TRIES:
-                    # What refuses it for good must not keep the pod running.
-                    with contextlib.suppress(NotFound, Conflict, Invalid, Forbidden):
-                        path = object_path(kind, ref, "status")
-                        await self._session.patch(path, condition, content_type=JSON_PATCH)
+                if condition and tried < CONDITION_TRIES:
+                    await mark_pod(self._session, ref, condition)
                     continue
-                with contextlib.suppress(NotFound, Conflict):  # gone, or another pod has its name
-                    await self._session.delete(object_path(kind, ref), {"preconditions": {"uid": ref.uid}})
+                await delete_pod(self._session, ref)
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} is not deleted")
 
     async def anything_alive(
@@ -276,9 +276,9 @@ class KubeCluster:
         """A refused patch changed nothing: read the object again to find out why."""
         obj = await self._reread(kind, effect.workload.ref, refusal)
         if obj is None:
-            return _gone(effect)
+            return gone(effect)
         if self._started(kind, effect, obj):
-            return _done(effect, _generation(obj))
+            return done(effect, _generation(obj))
         child = await self._child(kind, obj)
         event = observe(kind, obj, self._honoured, child, owners=self._kinds)
         if event is None:
@@ -308,9 +308,9 @@ class KubeCluster:
         """Find out by a consistent read whether it was started. Raises ClusterUnavailable if it was not."""
         obj = await self._reread(kind, effect.workload.ref, doubt)
         if obj is None:
-            return _gone(effect)
+            return gone(effect)
         if self._started(kind, effect, obj):
-            return _done(effect, _generation(obj))
+            return done(effect, _generation(obj))
         raise _again(doubt) from doubt
 
     def _started(self, kind: JobKind, effect: Effect, obj: Object) -> bool:
@@ -426,14 +426,6 @@ class KubeCluster:
             raise _again(error) from error
 
 
-def _done(effect: Effect, generation: int | None) -> Settled:
-    return EffectSettled(effect.key, Result.DONE, generation), None
-
-
-def _gone(effect: Effect) -> Settled:
-    return EffectSettled(effect.key, Result.GONE), WorkloadGone(WorkloadId(effect.workload.id))
-
-
 def _generation(obj: Object) -> int | None:
     generation: Any = (obj.get("metadata") or {}).get("generation")
     return generation if isinstance(generation, int) else None
@@ -474,7 +466,7 @@ def _record_denied(effect: Effect, write: patches.Write | None, obj: Object | No
     except Forbidden as refusal:
         if write is None or not write.only_records or obj is None:
             raise
-        raise WriteDenied(str(refusal), _done(effect, _generation(obj))[0]) from refusal
+        raise WriteDenied(str(refusal), done(effect, _generation(obj))[0]) from refusal
 
 
 def _again(error: ApiError) -> ClusterUnavailable:

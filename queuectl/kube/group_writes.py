@@ -13,11 +13,12 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from queuectl.core.model.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
-from queuectl.core.model.workload import Effect, WorkloadId, names_claim
+from queuectl.core.model.workload import Effect, ObjectRef, WorkloadId, names_claim
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import JobKind, KindRegistry
 from queuectl.kinds.pod_group import Unit
 from queuectl.kinds.pod_group_members import Member, version_of
+from queuectl.kinds.podsets import Operation
 from queuectl.kinds.reserved_keys import STOPPED_ANNOTATION
 from queuectl.kinds.single_pod import POD
 from queuectl.kinds.stop_annotations import recorded_stop
@@ -31,11 +32,11 @@ AT_ONCE: Final = 16
 """Writes of one group."""
 _TRIES: Final = 4
 """Reads of one start or stop: enough for pods that change meanwhile."""
-_CONDITION_TRIES: Final = 2
+CONDITION_TRIES: Final = 2
 """Of the condition on pods that are deleted: they may change once meanwhile."""
 
 _T = TypeVar("_T")
-GroupSettled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
+Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
 
 
 class GroupWrites:
@@ -46,7 +47,7 @@ class GroupWrites:
         self._kinds = kinds
         self._now = now
 
-    async def start(self, kind: JobKind, effect: Effect) -> GroupSettled:
+    async def start(self, kind: JobKind, effect: Effect) -> Settled:
         """Let past their gate as many pods of each podset as the attempt has quota for, and no more.
 
         None, unless all are there as they were charged. Where some have been let past it, others may be
@@ -58,14 +59,14 @@ class GroupWrites:
         for _ in range(_TRIES):
             _, unit, obj = await self._read(kind, effect)
             if unit is None:
-                return _gone(effect)
+                return gone(effect)
             if _is_another(kind, effect, unit, obj):
                 return EffectSettled(effect.key, Result.REFUSED), observe(kind, obj, owners=self._kinds)
             room = unit.room(quota)
             due = [one for one in unit.held if _takes(room, one.pod_set)]
             version = max(version, obj["metadata"]["generation"])
             if not due:
-                return _done(effect, version)
+                return done(effect, version)
             # Refused, and not changed since: it would be refused again.
             denied: ApiError | None = next(
                 (invalid[one.uid, one.version] for one in due if (one.uid, one.version) in invalid), None
@@ -77,10 +78,10 @@ class GroupWrites:
             if denied is not None:
                 # Those that run hold the quota of all: the others are tried again when one of them changes.
                 some = started or unit.started
-                raise WriteDenied(str(denied), _done(effect, version)[0] if some else None)
+                raise WriteDenied(str(denied), done(effect, version)[0] if some else None)
         if unit is not None and not unit.started:
             raise ClusterUnavailable(f"{effect.workload.ref} changes faster than it can be started")
-        return _done(effect, version)
+        return done(effect, version)
 
     async def _start(
         self, effect: Effect, unit: Unit, due: Sequence[Member], invalid: dict[tuple[str, int], Invalid]
@@ -110,21 +111,21 @@ class GroupWrites:
         await _each(start, due)
         return started, next(iter(denied), None)
 
-    async def withdraw(self, kind: JobKind, effect: Effect) -> GroupSettled:
+    async def withdraw(self, kind: JobKind, effect: Effect) -> Settled:
         """Record on its pods that the start is given up, unless one of them has been started by now."""
         invalid = set[tuple[str, int]]()
         for _ in range(_TRIES):
             found, unit, obj = await self._read(kind, effect)
             if unit is None:
-                return _gone(effect)
+                return gone(effect)
             if unit.started:
-                return _done(effect, obj["metadata"]["generation"])
+                return done(effect, obj["metadata"]["generation"])
             records = [one for one in _records(effect, found) if (one[0].uid, one[0].version) not in invalid]
             if not records or await self._record(records, invalid) is not None:
                 return EffectSettled(effect.key, Result.DENIED), observe(kind, obj, owners=self._kinds)
         raise ClusterUnavailable(f"{effect.workload.ref} changes faster than its start is given up")
 
-    async def stop(self, kind: JobKind, effect: Effect) -> GroupSettled:
+    async def stop(self, kind: JobKind, effect: Effect) -> Settled:
         """Delete the pods that run, after the condition that says why; record the stop on those that wait, so
         that a start which arrives later is refused.
 
@@ -137,16 +138,16 @@ class GroupWrites:
             records = _records(effect, found)
             if not running and not records:
                 if unit is None:
-                    return _gone(effect)
+                    return gone(effect)
                 ends = any(one.alive for one in unit.started)
                 seen = None if ends else observe(kind, obj, owners=self._kinds)
                 return EffectSettled(effect.key, Result.DONE, obj["metadata"]["generation"]), seen
             denied = await self._record(records, set())
             if denied is not None and not running:
-                raise WriteDenied(str(denied), (_done(effect, 0) if unit else _gone(effect))[0]) from denied
-            if tried < _CONDITION_TRIES:
+                raise WriteDenied(str(denied), (done(effect, 0) if unit else gone(effect))[0]) from denied
+            if tried < CONDITION_TRIES:
                 await _each(lambda one: self._mark(effect, one), running)
-            await _each(self._delete, running)
+            await _each(lambda one: delete_pod(self._session, one.ref), running)
         raise ClusterUnavailable(f"{effect.workload.ref} changes faster than it can be stopped")
 
     async def _record(
@@ -170,16 +171,8 @@ class GroupWrites:
         return next(iter(denied), None)
 
     async def _mark(self, effect: Effect, one: Member) -> None:
-        condition = patches.disruption(_of(effect, one), one.obj, self._now())
-        # What refuses it for good must not keep the pod running.
-        with suppress(NotFound, Conflict, Invalid, Forbidden):
-            if condition:
-                path = object_path(POD, one.ref, "status")
-                await self._session.patch(path, condition, content_type=JSON_PATCH)
-
-    async def _delete(self, one: Member) -> None:
-        with suppress(NotFound, Conflict):  # gone, or another pod has its name
-            await self._session.delete(object_path(POD, one.ref), {"preconditions": {"uid": one.uid}})
+        if condition := patches.disruption(_of(effect, one), one.obj, self._now()):
+            await mark_pod(self._session, one.ref, condition)
 
     async def _read(
         self, kind: JobKind, effect: Effect
@@ -240,9 +233,20 @@ async def _each(write: Callable[[_T], Awaitable[None]], items: Sequence[_T]) -> 
                 raise result
 
 
-def _done(effect: Effect, generation: int) -> GroupSettled:
+async def mark_pod(session: Session, ref: ObjectRef, condition: list[Operation]) -> None:
+    """Write the condition that says why it is deleted. What refuses it for good must not keep it running."""
+    with suppress(NotFound, Conflict, Invalid, Forbidden):
+        await session.patch(object_path(POD, ref, "status"), condition, content_type=JSON_PATCH)
+
+
+async def delete_pod(session: Session, ref: ObjectRef) -> None:
+    with suppress(NotFound, Conflict):  # gone, or another pod has its name
+        await session.delete(object_path(POD, ref), {"preconditions": {"uid": ref.uid}})
+
+
+def done(effect: Effect, generation: int | None) -> Settled:
     return EffectSettled(effect.key, Result.DONE, generation), None
 
 
-def _gone(effect: Effect) -> GroupSettled:
+def gone(effect: Effect) -> Settled:
     return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
