@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from queuectl.core.model.devices import ResourceClaim, ResourceClaimTemplate
@@ -35,7 +34,7 @@ from queuectl.kinds.json_fields import (
     namespaced_name,
     object_name,
     objects,
-    timestamp,
+    time_or_none,
 )
 
 MAX_ITEMS: Final = 64
@@ -251,8 +250,8 @@ def _node(obj: Json) -> Node:
         _labels(obj),
         _amounts(mapping(mapping(obj, "status", ""), "allocatable", "status")),
         ready=found.pop("Ready", "Unknown") == "True",
-        ready_since=_time(conditions(obj, "lastTransitionTime").get("Ready")),
-        created_at=_time(mapping(obj, "metadata", "").get("creationTimestamp")),
+        ready_since=time_or_none(conditions(obj, "lastTransitionTime").get("Ready")),
+        created_at=time_or_none(mapping(obj, "metadata", "").get("creationTimestamp")),
         cordoned=spec.get("unschedulable") is True,
         taints=tuple(_taint(one) for one in objects(spec, "taints", "spec", MAX_TAINTS)),
         conditions=tuple(sorted(found.items())),
@@ -265,14 +264,6 @@ def _taint(taint: Json) -> Taint:
     return Taint(*found)
 
 
-def _time(text: object) -> datetime | None:
-    """None also for what is no time: it says less about a node than its other fields."""
-    try:
-        return timestamp(text, "") if text is not None else None
-    except BadField:
-        return None
-
-
 def _labels(obj: Json) -> tuple[tuple[str, str], ...]:
     found = mapping(mapping(obj, "metadata", ""), "labels", "metadata")
     kept = [(key, value) for key, value in found.items() if isinstance(value, str)][:MAX_LABELS]
@@ -281,14 +272,7 @@ def _labels(obj: Json) -> tuple[tuple[str, str], ...]:
 
 def _amounts(found: Json) -> Amounts:
     """The valid amounts of a list of resources: a malformed one does not hide the others."""
-    read: dict[str, int] = {}
-    for name, value in list(found.items())[:MAX_RESOURCES]:
-        try:
-            if isinstance(value, str | int | float):
-                read[clean(name, 512)] = max(0, parse_quantity(value, name))
-        except (BadQuantity, ValueError):
-            continue
-    return amounts(read)
+    return amounts(dict(_quantities(found)))
 
 
 def _labels_kept(obj: Json) -> Json:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.core.model.workload import WorkloadOutcome
 from queuectl.kinds.cel import first_true
-from queuectl.kinds.json_fields import BadField, Json, mapping, objects, timestamp
+from queuectl.kinds.json_fields import BadField, Json, mapping, objects, time_or_none
 from queuectl.kinds.podsets import Computed, Templates
 
 QUEUE_LABEL: Final = "queuectl.dev/queue-name"
@@ -308,7 +308,7 @@ class JobKind:
     def said_suspended_at(self, obj: Json) -> datetime | None:
         """When its controller began to say so, in whole seconds, UTC; None: no condition has the time."""
         of = self.seen.sign.of
-        return _time(conditions(obj, "lastTransitionTime").get(of)) if isinstance(of, str) else None
+        return time_or_none(conditions(obj, "lastTransitionTime").get(of)) if isinstance(of, str) else None
 
     def speaks(self, obj: Json) -> bool:
         """Has its controller said whether it is suspended?"""
@@ -317,13 +317,13 @@ class JobKind:
 
     def run_times(self, obj: Json) -> tuple[datetime | None, datetime | None]:
         """Start and end of its run, from its status; None if unknown."""
-        started = _time(value_at(obj, ("status", "startTime")))
+        started = time_or_none(value_at(obj, ("status", "startTime")))
         if self.end_time:
-            return started, _time(value_at(obj, self.end_time)) if self.outcome(obj) else None
+            return started, time_or_none(value_at(obj, self.end_time)) if self.outcome(obj) else None
         signs = [end.sign.of for end in self.ends]
         # Failed ones have no completionTime.
         ended = [one for one in _conditions(obj) if one.get("type") in signs and one.get("status") == "True"]
-        return started, _time(ended[0].get("lastTransitionTime")) if ended else None
+        return started, time_or_none(ended[0].get("lastTransitionTime")) if ended else None
 
 
 def value_at(obj: Json, path: tuple[str, ...]) -> Any:
@@ -349,13 +349,6 @@ def _conditions(obj: Json) -> Sequence[Json]:
         return objects(mapping(obj, "status", ""), "conditions", "status", MAX_CONDITIONS)
     except BadField:
         return ()
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        return None if value is None else timestamp(value, "")
-    except BadField:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,14 @@ def timestamp(value: object, path: str) -> datetime:
     raise BadField(path, f"{shown(value)} is not a time")
 
 
+def time_or_none(value: object) -> datetime | None:
+    """An RFC 3339 time, in UTC; None for anything else."""
+    try:
+        return timestamp(value, "")
+    except BadField:
+        return None
+
+
 def shown(value: object) -> str:
     """A short form of `value`, whatever its size."""
     if isinstance(value, str):

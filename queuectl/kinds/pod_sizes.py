@@ -12,7 +12,7 @@ from queuectl.core.model.workload import PodSet
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.labels import KUEUES_TOO
-from queuectl.kinds.podsets import Path, PodSetGroup, Templates
+from queuectl.kinds.podsets import Path, PodSetGroup, Templates, put
 from queuectl.kinds.workloads import observe
 
 COMPLETIONS: Final = ("spec", "completions")
@@ -204,7 +204,7 @@ def fitted(
     )
     changed: Json = obj
     for change in changes:
-        changed = _put(changed, change.path, change.after)
+        changed = put(changed, change.path, change.after)
     after = _checked(now, _read(kind, changed), wanted)
     return Fitted(own, after, changes, _difference(obj, changed), _completions(changed, after, changes))
 
@@ -318,15 +318,6 @@ def _get(holder: Any, path: Path) -> Any:
             return None
         holder = holder[key] if isinstance(key, int) else holder.get(key)
     return holder
-
-
-def _put(holder: Any, path: Path, value: object) -> Any:
-    """A copy with another value at `path`, whose parents exist."""
-    key, rest = path[0], path[1:]
-    new = _put(holder[key], rest, value) if rest else value
-    if isinstance(key, int):
-        return [*holder[:key], new, *holder[key + 1 :]]
-    return {**holder, key: new}
 
 
 def _difference(old: Json, new: Json) -> dict[str, Any]:

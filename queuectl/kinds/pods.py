@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import Final, TypeVar
 
 from queuectl.core.model.devices import PodClaim
 from queuectl.core.model.events import PodObserved
@@ -24,8 +24,8 @@ _SELECTION: Final = ("status.phase!=Succeeded", "status.phase!=Failed")
 POD_QUERY: Final = {"fieldSelector": ",".join(_SELECTION)}
 """Selects the pods that have not ended: the server sends the end of one as a deletion."""
 
+T = TypeVar("T", Amounts, tuple[PodClaim, ...], PodOwner)
 _requests: dict[Amounts, Amounts] = {}
-"""Equal requests of pods are one object."""
 _known_claims: dict[tuple[PodClaim, ...], tuple[PodClaim, ...]] = {}
 _owners: dict[PodOwner, PodOwner] = {}
 
@@ -71,10 +71,14 @@ def _owner(obj: Json, workload: str) -> PodOwner | None:
     if controls(workload, obj) and (found.get("apiVersion"), found.get("kind")) != ("v1", "Pod"):
         return None
     fields = (clean(str(found.get(key) or ""), 512) for key in ("apiVersion", "kind", "name", "uid"))
-    owner = PodOwner(*fields)
-    if len(_owners) >= _MOST_KEPT:
-        _owners.clear()
-    return _owners.setdefault(owner, owner)
+    return _once(_owners, PodOwner(*fields))
+
+
+def _once(known: dict[T, T], value: T) -> T:
+    """The same object for equal values."""
+    if len(known) >= _MOST_KEPT:
+        known.clear()
+    return known.setdefault(value, value)
 
 
 def _shared(name: object) -> str:
@@ -87,9 +91,7 @@ def _amounts(spec: Json) -> Amounts:
         found = pod_requests(spec, "spec")
     except (RequestProblem, BadField):
         found = readable_requests(spec)
-    if len(_requests) >= _MOST_KEPT:
-        _requests.clear()
-    return _requests.setdefault(found, found)
+    return _once(_requests, found)
 
 
 def _claims(obj: Json) -> tuple[PodClaim, ...]:
@@ -97,12 +99,9 @@ def _claims(obj: Json) -> tuple[PodClaim, ...]:
     if "resourceClaims" not in mapping(obj, "spec", ""):
         return ()
     try:
-        found = held_claims(obj)
+        return _once(_known_claims, held_claims(obj))
     except BadField:
         return ()
-    if len(_known_claims) >= _MOST_KEPT:
-        _known_claims.clear()
-    return _known_claims.setdefault(found, found)
 
 
 def _unschedulable(status: Json) -> str | None:

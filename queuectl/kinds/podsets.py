@@ -283,6 +283,15 @@ class NotYet(Exception):
     """The podsets cannot be told yet. The message says what they wait for."""
 
 
+def put(holder: Any, path: Path, value: object) -> Any:
+    """A copy with another value at `path`, whose parents exist."""
+    key, rest = path[0], path[1:]
+    new = put(holder[key], rest, value) if rest else value
+    if isinstance(key, int):
+        return [*holder[:key], new, *holder[key + 1 :]]
+    return {**holder, key: new}
+
+
 def _at(holder: Json, keys: tuple[str, ...], where: str) -> tuple[Json, str]:
     """The object at a path, empty if it is missing, and its path. Raises BadField."""
     for key in keys:

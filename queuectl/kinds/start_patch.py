@@ -15,7 +15,7 @@ from queuectl.kinds.admission import AdmissionAnnotation, additions
 from queuectl.kinds.jobs import QUEUE_LABEL, Elastic, JobKind, PodLabel, value_at
 from queuectl.kinds.json_fields import MAX_COUNT, Json
 from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
-from queuectl.kinds.podsets import Operation, Path
+from queuectl.kinds.podsets import Operation, Path, put
 from queuectl.kinds.reserved_keys import CLUSTER_QUEUE_LABEL, FLAVOR_LABEL, PODSET_LABEL, WORKLOAD_LABEL
 
 _VALUE: Final = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -110,7 +110,7 @@ def reduced(
 def as_requested(obj: Json, fields: tuple[PodCount, ...]) -> Json:
     """`obj` with the values of its user."""
     for field in fields:
-        obj = _with(obj, field.path, field.own)
+        obj = put(obj, field.path, field.own)
     return obj
 
 
@@ -142,9 +142,3 @@ def _count(obj: Json, path: tuple[str, ...]) -> int | None:
     value = value_at(obj, path)
     whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
     return value if whole else None
-
-
-def _with(obj: Json, path: tuple[str, ...], value: int) -> Json:
-    """A copy of `obj` with another value at `path`, whose parents exist."""
-    key, rest = path[0], path[1:]
-    return {**obj, key: _with(obj[key], rest, value) if rest else value}
