@@ -6,7 +6,7 @@ line 3, column 5: workloads[0].priority: ...`. If there is an error nothing is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -63,7 +63,8 @@ def read_policy(text: bytes, name: str) -> Manifests:
                         raise BadDocument(("objects", 0), "a manifest is expected")
                     found = found.under(read_manifests([obj]))
                 except BadDocument as problem:
-                    wrong += _Bad([(problem.path[2:], str(problem))]).told(places, name, path)
+                    own = BadDocument(problem.path[2:], str(problem))
+                    wrong += _Bad([own]).told(places, name, path)
     except BadFile as error:
         raise BadScenarios([str(error)]) from None
     if wrong:
@@ -112,14 +113,22 @@ def read_scenarios(
 
 
 class _Bad(Exception):
-    def __init__(self, mistakes: list[tuple[Path, str]]) -> None:
+    """All errors in one document."""
+
+    def __init__(self, mistakes: list[BadDocument]) -> None:
         self.mistakes = mistakes
 
     def told(self, places: Places, name: str, start: Path) -> Iterator[str]:
-        placed = [(places.of((*start, *path)), path, message) for path, message in self.mistakes]
-        for (line, column), path, message in sorted(placed, key=lambda one: one[0]):
-            field = f"{dotted(path)}: " if path else ""
-            yield f"{name}: line {line}, column {column}: {field}{clean(message, 300)}"
+        placed = [(places.of((*start, *one.path)), one) for one in self.mistakes]
+        for (line, column), one in sorted(placed, key=lambda pair: pair[0]):
+            field = f"{dotted(one.path)}: " if one.path else ""
+            yield f"{name}: line {line}, column {column}: {field}{clean(str(one), 300)}"
+
+
+def _refuse(mistakes: Iterable[BadDocument]) -> None:
+    """Raises _Bad if there are any."""
+    if found := list(mistakes):
+        raise _Bad(found)
 
 
 def _items(content: Any) -> Iterator[tuple[Path, Any]]:
@@ -136,17 +145,15 @@ def _scenario(
     """Raises _Bad."""
     header = _validated(Header, content)
     if header.kind not in KINDS:
-        raise _Bad([(("kind",), f"{shown(header.kind)}: must be {' or '.join(map(repr, models))}")])
+        known = " or ".join(map(repr, models))
+        raise _Bad([BadDocument(("kind",), f"{shown(header.kind)}: must be {known}")])
     if header.kind not in models:
         left_out = f"documents of kind {header.kind} are not run"
     else:
         document, own = _to_run(content, models[header.kind])
         named = {name for node in document.nodes for name in node.names}
         manifests = policy.under(own).without_nodes(named)
-        if mistakes := [
-            (problem.path, str(problem)) for problem in node_problems(document, manifests.node_names)
-        ]:
-            raise _Bad(mistakes)
+        _refuse(node_problems(document, manifests.node_names))
         if not manifests.without:
             return Scenario(file=name, line=line, header=header, document=document, policy=manifests.events)
         left_out = manifests.without[0]
@@ -155,18 +162,17 @@ def _scenario(
 
 def _to_run(content: Any, model: type[ScenarioDocument]) -> tuple[ScenarioDocument, Manifests]:
     document = _validated(model, content)
-    if mistakes := [(problem.path, str(problem)) for problem in problems(document)]:
-        raise _Bad(mistakes)
+    _refuse(problems(document))
     try:
         return document, read_manifests(document.objects)
     except BadDocument as problem:
-        raise _Bad([(problem.path, str(problem))]) from None
+        raise _Bad([problem]) from None
 
 
 def _validated(model: type[Model], content: Any) -> Model:
     if not isinstance(content, dict):
-        raise _Bad([((), f"a document is expected, this is {kind_of(content)}")])
+        raise _Bad([BadDocument((), f"a document is expected, this is {kind_of(content)}")])
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise _Bad([(one.path, one.text) for one in problems_of(error)]) from None
+        raise _Bad([BadDocument(one.path, one.text) for one in problems_of(error)]) from None

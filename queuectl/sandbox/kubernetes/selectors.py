@@ -13,9 +13,7 @@ from queuectl.sandbox.kubernetes.wire import Json, StatusError
 
 Match = Callable[[Stored], bool]
 
-_REQUIREMENT = re.compile(
-    r"(?P<not>!?)\s*(?P<key>[^!=\s(),]+)(?:\s*(?P<op>==|=|!=)\s*(?P<value>[^!=\s()]*))?"
-)
+_REQUIREMENT = re.compile(r"([^!=\s(),]+)\s*(==|=|!=)\s*([^!=\s()]*)")
 
 
 def selection(kind: ServedKind, labels: str, fields: str) -> Match | None:
@@ -37,9 +35,9 @@ def _labels(text: str) -> Match:
 
 def _field(kind: ServedKind, text: str) -> Match:
     found = _REQUIREMENT.fullmatch(text)
-    if not found or found["not"] or not found["op"]:
+    if not found:
         raise StatusError(400, f"invalid selector: '{text}'; can't understand '{text}'")
-    path, value, equal = found["key"], found["value"], found["op"] != "!="
+    path, value, equal = found[1], found[3], found[2] != "!="
     if path == "metadata.name":
         return lambda stored: (stored.key[1] == value) is equal
     if path == "metadata.namespace":
