@@ -242,11 +242,6 @@ class _Epoch:
         return more * (len(self.members) - more)
 
 
-def statement(name: str, past: PastHolds, since: datetime, until: datetime, parse: Parse) -> Statement:
-    """Of ClusterQueue `name` from `since` to `until`. Raises TooLong."""
-    return total(statements(name, past, (since, until), parse))
-
-
 def total(parts: Iterable[Statement]) -> Statement:
     """Over all their times."""
     sums: Statement = {}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from queuectl.core.model.device_use import IDLE_OF
+from queuectl.ports.rates import MICROSECONDS
 from queuectl.ports.reader import BookedOn, UsageSumOf
 
 Read = Callable[[BookedOn], str | None]
 _Line = tuple[bool, tuple[str | None, ...], str]
+"""Whether it is what the caller may not read, a value for each axis, and the resource."""
 _OF_BOOKING: Final[dict[str, Read]] = {
     "user": lambda one: one.user,
     "submitter": lambda one: one.submitter,
@@ -31,26 +34,29 @@ class OfBooking(Protocol):
     def flavor(self) -> str: ...
 
 
-class UsageLine(NamedTuple):
-    """One row of an answer."""
+@dataclass(frozen=True, slots=True)
+class UsageItem:
+    """What was held of one resource by all that have the same keys."""
 
-    keys: tuple[str | None, ...]
-    """A value for each axis; None: nothing is known, or nothing is booked."""
+    keys: dict[str, str | None]
+    """By name in `by`. Null: nothing is booked there, or it is not known."""
     others: bool
-    """All that the caller may not read."""
+    """All that the caller may not read, in one item."""
     resource: str
-    amount: int
-    """Base units times microseconds."""
-    idle: int
-    """Of these, what was idle or hung (B19)."""
+    amount: float
+    """Base units times hours: GPU-hours, milli-cpu-hours, byte-hours."""
+    exact: str
+    """The same in base units times microseconds, as a whole number."""
+    idle: float
+    """Of `amount`: while the devices were known to be idle or to hang."""
 
 
 def usage_by(
     rows: Iterable[UsageSumOf], by: Sequence[str], visible: Callable[[str | None], bool]
-) -> list[UsageLine]:
+) -> list[UsageItem]:
     """The sums by these axes, the largest of a resource first. `visible`: what is booked on a namespace.
 
-    The lines of a resource add up to all that was held of it.
+    The items of a resource add up to all that was held of it.
     """
     sums, idle = defaultdict[_Line, int](int), defaultdict[_Line, int](int)
     for row in rows:
@@ -58,13 +64,18 @@ def usage_by(
         keys = tuple(axis_value(row, axis) for axis in by) if shown else (None,) * len(by)
         resource = row.resource.removeprefix(IDLE_OF)
         (sums if resource == row.resource else idle)[not shown, keys, resource] += row.amount
-    lines = [
-        UsageLine(keys, others, resource, amount, idle[others, keys, resource])
-        for (others, keys, resource), amount in sums.items()
+    order = sorted(sums, key=lambda one: (one[2], one[0], -sums[one], [key or "" for key in one[1]]))
+    return [
+        UsageItem(
+            keys=dict(zip(by, line[1], strict=True)),
+            others=line[0],
+            resource=line[2],
+            amount=sums[line] / MICROSECONDS,
+            exact=str(sums[line]),
+            idle=idle[line] / MICROSECONDS,
+        )
+        for line in order
     ]
-    return sorted(
-        lines, key=lambda one: (one.resource, one.others, -one.amount, [key or "" for key in one.keys])
-    )
 
 
 def axis_value(row: OfBooking, axis: str) -> str | None:

@@ -98,12 +98,24 @@ class Spell:
     """Sequence of the decision that ended it; None: it lasts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    why: Why
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitPart:
+    """A part of a wait: all times with the same cause."""
+
+    cause: Cause
+    text: str
+    """The cause in words."""
     seconds: int
-    ahead: int | None = None
-    """Of cause `Line`: how many workloads of its ClusterQueue started in that time."""
+    code: Code | None
+    """The reason that the workload had."""
+    flavor: str | None
+    resource: str | None
+    limit: Limit | None
+    node: str | None
+    """The object that bound, such as ClusterQueue/team-a."""
+    ahead: int | None
+    """With cause `Line`: workloads of its ClusterQueue that started in that time, at most 10,000 counted each
+    time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +127,7 @@ class Wait:
     waited: int
     ran: int
     evicting: int
-    parts: tuple[Part, ...]
+    parts: tuple[WaitPart, ...]
     """The longest first; they add up to `waited`."""
 
 
@@ -198,7 +210,11 @@ def breakdown(found: Sequence[Spell], starts: Mapping[Spell, WorkloadStarts]) ->
         waited=sums[State.WAITS],
         ran=sums[State.RUNS],
         evicting=sums[State.EVICTING],
-        parts=tuple(Part(why, seconds, ahead) for why, (seconds, ahead) in ordered if seconds),
+        parts=tuple(
+            WaitPart(text=_text(why, ahead), seconds=seconds, ahead=ahead, **why._asdict())
+            for why, (seconds, ahead) in ordered
+            if seconds
+        ),
     )
 
 
@@ -248,13 +264,12 @@ _WORDS: Final[Mapping[Cause, str]] = {
 }
 
 
-def text(part: Part) -> str:
+def _text(why: Why, ahead: int | None) -> str:
     """What it waited for, in words."""
-    why = part.why
     what = f" of {why.resource}" if why.resource else ""
     what += f" in flavor {why.flavor}" if why.flavor else ""
     at = f" at {why.node}" if why.node else ""
-    return _WORDS[why.cause].format(what=what, at=at, code=why.code, behind=_behind(part.ahead))
+    return _WORDS[why.cause].format(what=what, at=at, code=why.code, behind=_behind(ahead))
 
 
 def _behind(count: int | None) -> str:

@@ -34,14 +34,13 @@ from queuectl.answers.statements import (
     statements,
     totals,
 )
-from queuectl.answers.waits import Cause
+from queuectl.answers.waits import WaitPart
 from queuectl.api import requests, schemas
 from queuectl.api.http import Refusal, bad_request, not_found
 from queuectl.api.requests import CLUSTER_QUEUES, COHORTS, Question, always, endpoint
 from queuectl.api.schemas import AMOUNT, Committed, Document, NamedDocument
 from queuectl.api.view import AnswerSource, Routes, Sight, committed, may_get, now
 from queuectl.api.workload_routes import PAGE, PAGES, WorkloadRoutes, decisions_on
-from queuectl.core.model.reasons import Code, Limit
 from queuectl.core.model.resources import FlavorResource
 from queuectl.core.model.workload import Phase
 from queuectl.kinds.policy import parse_policy
@@ -51,23 +50,6 @@ Account = TypeVar("Account", bound=Document)
 
 MOST_PREEMPTIONS: Final = 10_000
 """Of one statement, in all queues."""
-
-
-class WaitPart(Document):
-    """A part of a wait: all times with the same cause."""
-
-    cause: Cause
-    text: str = Field(description="The cause in words.")
-    seconds: int
-    code: Code | None = Field(description="The reason that the workload had.")
-    flavor: str | None
-    resource: str | None
-    limit: Limit | None
-    node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")
-    ahead: int | None = Field(
-        description="With cause `Line`: workloads of its ClusterQueue that started in that time, at most "
-        "10,000 counted each time."
-    )
 
 
 class Waited(NamedDocument, Committed):
@@ -189,10 +171,6 @@ class CohortShare(Committed):
         description=f"Now, by ClusterQueue, flavor and resource. {AMOUNT}"
     )
     statement: CohortStatement | None = Field(description="With parameter `since`; else null.")
-
-
-def _part(part: waits.Part) -> WaitPart:
-    return WaitPart(text=waits.text(part), seconds=part.seconds, ahead=part.ahead, **part.why._asdict())
 
 
 Accounts = dict[FlavorResource, QueueAccount]
@@ -454,7 +432,7 @@ class AnswerRoutes(Routes):
             waited_seconds=wait.waited if wait else 0,
             ran_seconds=wait.ran if wait else 0,
             evicting_seconds=wait.evicting if wait else 0,
-            parts=tuple(map(_part, wait.parts)) if wait else (),
+            parts=wait.parts if wait else (),
             **committed(sight),
         )
 

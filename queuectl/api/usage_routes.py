@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, PlainValidator
 
-from queuectl.answers.usage import OfBooking, UsageLine, usage_by
+from queuectl.answers.usage import OfBooking, UsageItem, usage_by
 from queuectl.api import requests, schemas
 from queuectl.api.http import bad_request
 from queuectl.api.requests import FLAVORS, WORKLOADS, Parameter, Question, always, endpoint
@@ -19,6 +19,7 @@ from queuectl.api.schemas import Committed, Document
 from queuectl.api.view import Routes, committed, now
 from queuectl.core.model.device_use import IDLE_OF
 from queuectl.ports.periods import HOUR, MONTH_PATTERN, Piece, month_bounds, zone_named
+from queuectl.ports.rates import MICROSECONDS
 from queuectl.ports.reader import (
     CAPACITY_AMOUNTS,
     MOST_USAGE,
@@ -32,8 +33,6 @@ from queuectl.ports.reader import (
 MOST_AXES: Final = 4
 MOST_ITEMS: Final = 10_000
 """Items of one answer."""
-_MICROSECONDS: Final = 3_600_000_000
-"""Of an hour."""
 
 
 def _axes(text: str) -> tuple[str, ...]:
@@ -69,19 +68,6 @@ ZONE: Final = Parameter(
     "Time zone in which the month begins. Without it: the configured one.",
     maxLength=64,
 )
-
-
-class UsageItem(Document):
-    """What was held of one resource by all that have the same keys."""
-
-    keys: dict[str, str | None] = Field(
-        description="By name in `by`. Null: nothing is booked there, or it is not known."
-    )
-    others: bool = Field(description="All that the caller may not read, in one item.")
-    resource: str
-    amount: float = Field(description="Base units times hours: GPU-hours, milli-cpu-hours, byte-hours.")
-    exact: str = Field(description="The same in base units times microseconds, as a whole number.")
-    idle: float = Field(description="Of `amount`: while the devices were known to be idle or to hang.")
 
 
 class NodeHours(Document):
@@ -206,9 +192,9 @@ def _items(
     rows: Sequence[UsageSumOf], by: Sequence[str], visible: Callable[[str | None], bool]
 ) -> tuple[UsageItem, ...]:
     """Raises a 400 for more than MOST_ITEMS."""
-    lines = usage_by(rows, by, visible)
-    check_items(by, len(lines))
-    return tuple(_item(line, by) for line in lines)
+    items = usage_by(rows, by, visible)
+    check_items(by, len(items))
+    return tuple(items)
 
 
 def check_items(by: Sequence[str], number: int) -> None:
@@ -217,17 +203,6 @@ def check_items(by: Sequence[str], number: int) -> None:
         raise bad_request(
             f"parameter by: {','.join(by)} gives {number} items: an answer has at most {MOST_ITEMS}"
         )
-
-
-def _item(line: UsageLine, by: Sequence[str]) -> UsageItem:
-    return UsageItem(
-        keys=dict(zip(by, line.keys, strict=True)),
-        others=line.others,
-        resource=line.resource,
-        amount=line.amount / _MICROSECONDS,
-        exact=str(line.amount),
-        idle=line.idle / _MICROSECONDS,
-    )
 
 
 def _used(rows: Iterable[UsageSumOf]) -> Mapping[tuple[str, str], int]:
@@ -249,11 +224,11 @@ async def _totals(question: Question, found: UsageOfTime) -> tuple[UsageTotal, .
         if cell[0] not in allowed:
             continue
         amounts = node_hours(capacity.get(cell) or CapacitySum(*cell, 0, 0, 0, 0, 0, 0))
-        totals.append(UsageTotal(flavor=cell[0], used=used.get(cell, 0) / _MICROSECONDS, **amounts))
+        totals.append(UsageTotal(flavor=cell[0], used=used.get(cell, 0) / MICROSECONDS, **amounts))
     return tuple(totals)
 
 
 def node_hours(one: CapacitySum) -> dict[str, Any]:
     """The fields of NodeHours."""
-    amounts = {name: getattr(one, name) / _MICROSECONDS for name in CAPACITY_AMOUNTS}
+    amounts = {name: getattr(one, name) / MICROSECONDS for name in CAPACITY_AMOUNTS}
     return {"resource": one.resource, **amounts}

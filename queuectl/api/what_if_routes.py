@@ -37,7 +37,7 @@ from queuectl.core.model.what_if import ChangeKind, PolicyChange, Start
 from queuectl.core.model.workload import ConfigKey, PodSet, Workload
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.json_fields import BadField, clean
-from queuectl.kinds.pod_sizes import Smaller, asked
+from queuectl.kinds.pod_sizes import Fit, Smaller, asked
 from queuectl.kinds.policy import POLICY_KINDS, policy_event, similar_field, unknown_fields, with_defaults
 from queuectl.kinds.sample import as_created
 from queuectl.ports.budgets import BudgetReadings
@@ -89,14 +89,6 @@ class Outcome(Document):
     admission: Admission | None = Field(
         description="The quota that it would hold; null if it does not start now."
     )
-
-
-class Fit(Document):
-    """Another size of its pods (A24): the body of `POST …/fit`, and the options of `queuectl fit`."""
-
-    gpus: int | None = Field(description="Devices of all its pods together.")
-    pods: int | None
-    pod_set: str | None = Field(description="Null: it need not be named.")
 
 
 class Counterfactual(Outcome):
@@ -254,8 +246,7 @@ def _fit(kind: JobKind, pod_sets: Sequence[PodSet], change: what_if.Change) -> F
     if change.kind not in (ChangeKind.FEWER_PODS, ChangeKind.SMALLER_PODS):
         return None
     smaller = Smaller(change.pod_set or "", change.resource, change.before or 0, change.after or 0)
-    way = asked(kind, pod_sets, smaller)
-    return None if way is None else Fit(gpus=way.devices, pods=way.pods, pod_set=way.pod_set)
+    return asked(kind, pod_sets, smaller)
 
 
 def _planned(

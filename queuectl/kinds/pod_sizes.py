@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -105,15 +106,18 @@ def largest(pod_sets: Sequence[PodSet], tried: Iterable[Smaller]) -> Size:
     return max(sizes, key=lambda size: (_devices_with(pod_sets, size), size.resource is None))
 
 
-class AskedSize(NamedTuple):
-    """A size in the words of users: what `sized` takes."""
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Another size of its pods (A24): the body of `POST …/fit`, and the options of `queuectl fit`."""
 
-    devices: int | None
+    gpus: int | None
+    """Devices of all its pods together."""
     pods: int | None
     pod_set: str | None
+    """Null: it need not be named."""
 
 
-def asked(kind: JobKind, pod_sets: Sequence[PodSet], tried: Smaller) -> AskedSize | None:
+def asked(kind: JobKind, pod_sets: Sequence[PodSet], tried: Smaller) -> Fit | None:
     """How to ask for this change, with the fewest words; None: it cannot be asked for, or not of this kind.
 
     An object can still refuse it, such as one whose pods are a multiple of a number in it (A25).
@@ -129,13 +133,13 @@ def asked(kind: JobKind, pod_sets: Sequence[PodSet], tried: Smaller) -> AskedSiz
         return None
     total = _devices_with((own,), wanted)
     words = ((total, None), (None, wanted.pods), (total, wanted.pods))
-    ways = (AskedSize(devices, pods, name) for name in (None, own.name) for devices, pods in words)
+    ways = (Fit(devices, pods, name) for name in (None, own.name) for devices, pods in words)
     return next((way for way in ways if _means(pod_sets, way, wanted)), None)
 
 
-def _means(pod_sets: Sequence[PodSet], way: AskedSize, wanted: Size) -> bool:
+def _means(pod_sets: Sequence[PodSet], way: Fit, wanted: Size) -> bool:
     try:
-        return sized(pod_sets, *way) == wanted
+        return sized(pod_sets, way.gpus, way.pods, way.pod_set) == wanted
     except CannotFit:
         return False
 

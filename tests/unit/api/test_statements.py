@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,6 @@ from queuectl.answers.statements import (
     equal_steps,
     fair_amount,
     of_cohort,
-    statement,
     statements,
     total,
     totals,
@@ -37,6 +36,11 @@ from tests.unit.api.conftest import Rest
 from tests.unit.core import profiles
 
 CELL = FlavorResource("a100", GPU)
+
+
+def statement(name: str, past: PastHolds, since: datetime, until: datetime) -> Statement:
+    """Of ClusterQueue `name` over a whole time."""
+    return total(statements(name, past, (since, until), parse_policy))
 
 
 def quota(gpus: int, lending: int | None = None) -> list[dict[str, Any]]:
@@ -179,10 +183,10 @@ def test_a_change_of_quota_counts_from_its_time() -> None:
         held,
         revisions=(revision("a", 2, -100, 60), revision("a", 4, 60), revision("b", 8, -100)),
     )
-    statement_of_a = statement("a", found, minutes(0), minutes(120), parse_policy)
+    statement_of_a = statement("a", found, minutes(0), minutes(120))
     assert hours(statement_of_a) == {"guaranteed": 6, "used": 9, "borrowed": 5, "idle": 2}
     assert statement_of_a[CELL].borrowed_from == {"ClusterQueue/b": 5 * 3_600_000_000}
-    statement_of_b = statement("b", found, minutes(0), minutes(120), parse_policy)
+    statement_of_b = statement("b", found, minutes(0), minutes(120))
     assert hours(statement_of_b) == {"guaranteed": 16, "lent": 5, "idle": 11}
 
 
@@ -190,7 +194,7 @@ def test_a_time_with_too_many_changes_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("queuectl.answers.statements.MOST_STEPS", 20)
     holds = [Held("a", *CELL, 1, minutes(n), minutes(n + 0.5)) for n in range(20)]
     with pytest.raises(TooLong):
-        statement("a", past(*holds, revisions=(revision("a", 2),)), minutes(0), minutes(60), parse_policy)
+        statement("a", past(*holds, revisions=(revision("a", 2),)), minutes(0), minutes(60))
 
 
 def test_a_time_with_too_many_loans_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,11 +202,11 @@ def test_a_time_with_too_many_loans_is_refused(monkeypatch: pytest.MonkeyPatch) 
     names = [f"q{number}" for number in range(20)]
     holds = [Held(name, *CELL, 4, minutes(0), minutes(60)) for name in names[::2]]
     found = past(*holds, revisions=tuple(revision(name, 2) for name in names))
-    told = statement("q1", found, minutes(0), minutes(60), parse_policy)
+    told = statement("q1", found, minutes(0), minutes(60))
     assert len(told[CELL].lent_to) == 10
     monkeypatch.setattr("queuectl.answers.statements.MOST_PAIRS", 99)
     with pytest.raises(TooLong):
-        statement("q1", found, minutes(0), minutes(60), parse_policy)
+        statement("q1", found, minutes(0), minutes(60))
 
 
 def test_a_queue_counts_while_it_is_in_the_cohort() -> None:
@@ -243,8 +247,8 @@ def test_the_steps_of_a_statement_add_up_to_it(steps: int) -> None:
     bounds = equal_steps(minutes(0), minutes(90), steps)
     assert (bounds[0], bounds[-1], len(bounds)) == (minutes(0), minutes(90), steps + 1)
     parts = statements("a", found, bounds, parse_policy)
-    assert total(parts) == statement("a", found, minutes(0), minutes(90), parse_policy)
-    each = [statement("a", found, *pair, parse_policy).get(CELL) for pair in pairwise(bounds)]
+    assert total(parts) == statement("a", found, minutes(0), minutes(90))
+    each = [statement("a", found, *pair).get(CELL) for pair in pairwise(bounds)]
     assert [one for one in (part[CELL] for part in parts) if one.used] == [
         one for one in each if one and one.used
     ]

@@ -47,7 +47,7 @@ def split(
     told = {one: (starts or {})[span.after] for one, span in waits.spans(found, LAST).items() if starts}
     wait = waits.breakdown(found, told)
     assert wait is not None
-    return wait, {part.why.cause: part.seconds for part in wait.parts}
+    return wait, {part.cause: part.seconds for part in wait.parts}
 
 
 def test_the_time_before_it_was_seen_and_before_it_was_evaluated_are_waits() -> None:
@@ -116,7 +116,7 @@ def test_a_wait_for_quota_is_behind_others_of_its_queue_until_the_last_of_them_s
     rows = (at(0, Verdict.QUEUED), at(10, Verdict.PENDING, QUOTA))
     wait, parts = split(*rows, until=100, starts={10: WorkloadStarts(3, last)})
     assert parts == {Cause.LINE: 60, Cause.QUOTA: 30, Cause.UNEVALUATED: 10}
-    texts = [waits.text(part) for part in wait.parts]
+    texts = [part.text for part in wait.parts]
     assert texts == [
         "behind 3 workloads that started before it at ClusterQueue/team-a",
         f"quota of {GPU} in flavor a100 at ClusterQueue/team-a",

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from queuectl.answers import waits
-from queuectl.answers.statements import of_cohort, statement
+from queuectl.answers.statements import of_cohort
 from queuectl.answers.waits import Cause
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.resources import FlavorResource
@@ -19,6 +19,7 @@ from queuectl.ports.reader import DecisionRow
 from queuectl.simulation.history import History, Life
 from tests.builders import GPU, T0
 from tests.doubles import readers
+from tests.unit.api.test_statements import statement
 from tests.unit.api.weeks import END, Week, at_once, week
 
 pytestmark = pytest.mark.acceptance
@@ -76,7 +77,7 @@ def test_the_parts_of_every_wait_of_a_week_sum_to_the_wait(fair: bool) -> None:
         for seconds, milliseconds in ((wait.waited, waited), (wait.ran, ran), (wait.evicting, evicting)):
             assert abs(seconds - milliseconds / 1000) <= boundaries, life
         for part in wait.parts:
-            causes[part.why.cause] = causes.get(part.why.cause, 0) + part.seconds
+            causes[part.cause] = causes.get(part.cause, 0) + part.seconds
     assert {Cause.QUOTA, Cause.LINE, Cause.PODS_ENDING, Cause.STOPPED} <= causes.keys()
 
 
@@ -87,7 +88,7 @@ def test_the_next_time_continues_the_one_before() -> None:
     ledger = week(fair=True).ledger
     middle = T0 + timedelta(days=3.21)
     whole, first, second = (
-        statement("b", at_once(ledger.past_holds(since=begin, until=end)), begin, end, parse_policy)[GPUS]
+        statement("b", at_once(ledger.past_holds(since=begin, until=end)), begin, end)[GPUS]
         for begin, end in ((T0, END), (T0, middle), (middle, END))
     )
     first.add(second)
@@ -109,7 +110,7 @@ def integral(history: History, queue: str) -> int:
 def test_the_hours_of_a_week_are_those_of_its_hold_lines(fair: bool) -> None:
     found = week(fair)
     holds = at_once(found.ledger.past_holds(since=T0, until=END))
-    of = {name: statement(name, holds, T0, END, parse_policy)[GPUS] for name in "abc"}
+    of = {name: statement(name, holds, T0, END)[GPUS] for name in "abc"}
     for name, one in of.items():
         assert one.used == integral(found.history, name)
         assert one.borrowed == sum(one.borrowed_from.values()) + one.beyond
@@ -127,7 +128,7 @@ def test_the_statement_of_a_tree_is_that_of_each_of_its_queues(fair: bool) -> No
     found = week(fair)
     holds = at_once(found.ledger.past_holds(since=T0, until=END))
     [tree] = of_cohort("all", holds, (T0, END), parse_policy)
-    assert tree == {name: statement(name, holds, T0, END, parse_policy) for name in "abc"}
+    assert tree == {name: statement(name, holds, T0, END) for name in "abc"}
     used = sum(one[GPUS].used for one in tree.values())
     assert used == sum(integral(found.history, name) for name in "abc")
     lines = ((one, min(one.end or END, END) - max(one.start, T0)) for one in holds.holds)

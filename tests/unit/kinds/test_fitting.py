@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.model.resources import amounts
 from queuectl.core.model.workload import PodSet
-from queuectl.kinds.pod_sizes import AskedSize, CannotFit, Size, Smaller, asked, fitted, largest, sized
+from queuectl.kinds.pod_sizes import CannotFit, Fit, Size, Smaller, asked, fitted, largest, sized
 from tests.job_kinds import JOB_KINDS
 
 GPU = "nvidia.com/gpu"
@@ -98,17 +98,17 @@ RAY_PODS = (pods("head", 1, cpu=1000), pods("big", 8, gpus=8))
 @pytest.mark.parametrize(
     ("kind", "pod_sets", "tried", "expected"),
     [
-        ("Job", MANY, Smaller("main", None, 4, 3), AskedSize(6, None, None)),
-        ("Job", MANY, Smaller("main", GPU, 2, 1), AskedSize(4, 4, None)),
-        ("Job", ONE, Smaller("main", GPU, 8, 3), AskedSize(3, None, None)),
-        ("Job", TWO, Smaller("main", None, 4, 3), AskedSize(None, 3, None)),
-        ("Job", (pods("main", 4, cpu=1),), Smaller("main", None, 4, 3), AskedSize(None, 3, None)),
-        ("PyTorchJob", ROLES_OF_TORCH, Smaller("worker", None, 7, 3), AskedSize(3, None, "worker")),
-        ("RayJob", RAY_PODS, Smaller("big", None, 8, 4), AskedSize(32, None, None)),
+        ("Job", MANY, Smaller("main", None, 4, 3), Fit(6, None, None)),
+        ("Job", MANY, Smaller("main", GPU, 2, 1), Fit(4, 4, None)),
+        ("Job", ONE, Smaller("main", GPU, 8, 3), Fit(3, None, None)),
+        ("Job", TWO, Smaller("main", None, 4, 3), Fit(None, 3, None)),
+        ("Job", (pods("main", 4, cpu=1),), Smaller("main", None, 4, 3), Fit(None, 3, None)),
+        ("PyTorchJob", ROLES_OF_TORCH, Smaller("worker", None, 7, 3), Fit(3, None, "worker")),
+        ("RayJob", RAY_PODS, Smaller("big", None, 8, 4), Fit(32, None, None)),
     ],
 )
 def test_a_change_that_was_tried_is_asked_for_with_the_fewest_words(
-    kind: str, pod_sets: tuple[PodSet, ...], tried: Smaller, expected: AskedSize
+    kind: str, pod_sets: tuple[PodSet, ...], tried: Smaller, expected: Fit
 ) -> None:
     assert asked(JOB_KINDS[kind], pod_sets, tried) == expected
 
@@ -144,7 +144,7 @@ def test_what_is_asked_for_is_the_size_that_was_tried(
     resource, before = data.draw(st.sampled_from([(None, own.count), *own.requests]))
     tried = Smaller(own.name, resource, before, data.draw(st.integers(1, before)))
     way = asked(JOB_KINDS["RayCluster"], pod_sets, tried)
-    assert way is None or sized(pod_sets, *way) == largest(pod_sets, [tried])
+    assert way is None or sized(pod_sets, way.gpus, way.pods, way.pod_set) == largest(pod_sets, [tried])
 
 
 def template(*containers: Json, init: tuple[Json, ...] = ()) -> Json:
