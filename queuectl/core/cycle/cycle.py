@@ -166,7 +166,7 @@ class Cycles:
             self._claims[root].remove(claim)
             heads.blocked = heads.beside = False
             heads.admit()
-            self._snapshot.admit(entry, nomination.found.assignment)
+            self._note_admission(nomination)
 
     def _admit_beside(
         self, root: QuotaNode, heads: QueueHeads, nomination: Nomination, claim: PreemptionClaim
@@ -185,8 +185,6 @@ class Cycles:
         with self._snapshot.limits.trying() as trial:
             cycle_pass = CyclePass(self._snapshot, trial, self._nominator, others, self._reserved_room or ())
             fits = cycle_pass.process(heads) is Mode.FIT
-            if fits:
-                self._note_admission(cycle_pass)
             self._take_over(root, cycle_pass)
         return fits
 
@@ -230,19 +228,23 @@ class Cycles:
             cycle_pass = CyclePass(self._snapshot, trial, self._nominator, claims, self._reserved_room or ())
             for heads in self._in_order(nominated):
                 nomination = heads.nomination
-                must_wait = bool(self._checks) and self._must_wait(heads)
-                match Mode.FIT if must_wait else cycle_pass.process(heads):
+                if self._checks and self._must_wait(heads):
+                    heads.admit()
+                    progress = True
+                    continue
+                match cycle_pass.process(heads):
                     case None:
                         skipped.append(heads)
                     case Mode.NO_CANDIDATES:
                         progress |= self._refuse(heads, again)
-                    case verdict:
+                    case Mode.FIT:
+                        heads.admit()
+                        self._note_admission(nomination)
                         progress = True
-                        (heads.preempt if verdict is Mode.PREEMPT else heads.admit)()
-                        if verdict is Mode.FIT and not must_wait:
-                            self._snapshot.admit(nomination.entry, nomination.found.assignment)
-                        if self._checks and not must_wait:
-                            self._note_start(cycle_pass, nomination, verdict)
+                    case _:
+                        heads.preempt()
+                        self._note_preemption(nomination)
+                        progress = True
             self._take_over(root, cycle_pass)
         for heads in skipped:
             if progress:
@@ -267,19 +269,15 @@ class Cycles:
             self.outcome.must_wait.append((entry, reason))
         return reason is not None
 
-    def _note_start(self, cycle_pass: CyclePass, nomination: Nomination, verdict: Mode) -> None:
-        """The cycle has admitted a head, or evicts its victims."""
-        if verdict is Mode.FIT:
-            self._note_admission(cycle_pass)
-            return
+    def _note_admission(self, nomination: Nomination) -> None:
+        """A head is admitted: from now on this counts as its usage, and for start checks."""
+        self._snapshot.admit(nomination.entry, nomination.found.assignment)
+        for check in self._checks:
+            check.admit(nomination.entry, nomination.found.assignment)
+
+    def _note_preemption(self, nomination: Nomination) -> None:
         for check in self._checks:
             check.preempt(nomination.entry, nomination.found.assignment)
-
-    def _note_admission(self, cycle_pass: CyclePass) -> None:
-        """The cycle has admitted a head."""
-        last = cycle_pass.admitted[-1]
-        for check in self._checks:
-            check.admit(last.entry, last.found.assignment)
 
     def _nominate_all(
         self, queues: Iterable[QueueHeads], again: list[QueueHeads]
