@@ -136,7 +136,7 @@ BUGS: Final = (
     PlantedBug(
         "inadmissible workloads are not nominated when quota returns",
         "queuectl.core.queues.inadmissible:helped_by",
-        "for queue in queues:",
+        "for queue in queues_below(root, pending):",
         "for queue in ():",
     ),
     PlantedBug(

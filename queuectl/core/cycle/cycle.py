@@ -16,7 +16,7 @@ from queuectl.core.cycle.cycle_pass import (
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import ReservedRoom
-from queuectl.core.decisions import Evaluation
+from queuectl.core.decisions import Evaluation, Keep
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.feature import StartCheck, lacking
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
@@ -40,13 +40,13 @@ class CycleOutcome:
 
     admitted: list[tuple[Entry, AssignmentResult]] = field(default_factory=list)
     preempting: list[Preempting] = field(default_factory=list)
-    refused: dict[EquivalenceGroup, tuple[Entry, Reason, Evaluation]] = field(default_factory=dict)
-    """Head and finding of each group that becomes inadmissible."""
-    waiting: list[tuple[Entry, Reason, PreemptionClaim]] = field(default_factory=list)
+    refused: dict[EquivalenceGroup, Keep] = field(default_factory=dict)
+    """About the head of each group that becomes inadmissible."""
+    waiting: list[Keep] = field(default_factory=list)
     """Preemptors that do not fit before their victims are gone, with what they claim (C13)."""
-    must_wait: list[tuple[Entry, Reason]] = field(default_factory=list)
+    must_wait: list[Keep] = field(default_factory=list)
     """Heads that would be admitted or preempt, but for a start check (N6)."""
-    unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
+    unfinished: list[Keep] = field(default_factory=list)
     """Heads that the next cycle would have nominated again, had there been one."""
     work: int = 0
     searched: int = 0
@@ -70,6 +70,17 @@ class PlanHeads:
     helped: set[str]
     """ClusterQueues of which the preemptor may fit before its victims are gone (C13)."""
     heads: list[QueueHeads]
+
+
+def keep(
+    entry: Entry,
+    reason: Reason,
+    evaluation: Evaluation | None = None,
+    *,
+    claim: PreemptionClaim | None = None,
+) -> Keep:
+    recorded = entry.reason is None or entry.reason.key != reason.key
+    return Keep(entry.id, entry.ref, reason, recorded, evaluation=evaluation, claim=claim)
 
 
 class Cycles:
@@ -161,7 +172,7 @@ class Cycles:
             nomination = self._nominator.claimed(entry)
             if nomination is None or not self._admit_beside(root, heads, nomination, claim):
                 assert entry.reason is not None
-                self.outcome.waiting.append((entry, entry.reason, claim))
+                self.outcome.waiting.append(keep(entry, entry.reason, claim=claim))
                 continue
             self._claims[root].remove(claim)
             heads.blocked = heads.beside = False
@@ -266,7 +277,7 @@ class Cycles:
         entry, assignment = nomination.entry, nomination.found.assignment
         reason = lacking(self._checks, entry, assignment, gone, observed=not heads.preempted)
         if reason is not None:
-            self.outcome.must_wait.append((entry, reason))
+            self.outcome.must_wait.append(keep(entry, reason, Evaluation(must_wait=True)))
         return reason is not None
 
     def _note_admission(self, nomination: Nomination) -> None:
@@ -385,7 +396,7 @@ class Cycles:
         )
         group = nomination.entry.group
         assert group is not None
-        self.outcome.refused[group] = (nomination.entry, reason, evaluation)
+        self.outcome.refused[group] = keep(nomination.entry, reason, evaluation)
         return reserves
 
     def _reserved(self, nomination: Nomination) -> Reason:
@@ -402,7 +413,7 @@ class Cycles:
             reason = nomination.found.reason or self._reserved(nomination)
             last_tried = heads.last_tried.get(entry.id, NOTHING)
             evaluation = Evaluation(again=True, last_tried=tuple(last_tried.items()))
-            self.outcome.unfinished.append((entry, reason, evaluation))
+            self.outcome.unfinished.append(keep(entry, reason, evaluation))
 
 
 def _place(heads: QueueHeads) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
-from queuectl.core.cycle.cycle import CycleOutcome, Cycles, PlanHeads
+from queuectl.core.cycle.cycle import CycleOutcome, Cycles, PlanHeads, keep
 from queuectl.core.cycle.cycle_pass import Preempting
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
@@ -18,7 +18,6 @@ from queuectl.core.decisions import (
     Configure,
     Decision,
     Enqueue,
-    Evaluation,
     Evict,
     Keep,
     Plan,
@@ -51,7 +50,7 @@ from queuectl.core.past_usage import PlannedUsage
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim
 from queuectl.core.preemption.search import Target
 from queuectl.core.queues.chances import Chances
-from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, queues_below
+from queuectl.core.queues.inadmissible import Freed, Groups, helped_by
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.state import EngineState, runs_unasked
@@ -96,7 +95,8 @@ class PlanDraft:
                 self.snapshot.past_usage = PlannedUsage(usage, state.directory.local_queues, now)
         self.chances = Chances(state.directory, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
-        """Workloads that the plan admits, or retires."""
+        """Workloads that the plan admits or retires, or that preempt or must wait: the reasons of their groups
+        are not theirs."""
         self.freed: Freed = {}
         """By ClusterQueue, the cells that the plan makes available for good."""
         self.deferred: set[QuotaNode] = set()
@@ -232,7 +232,8 @@ class PlanDraft:
                 (claims if left.victims else granted).append(left)
         of_granted = {claim.cluster_queue for claim in granted}
         helped = self._helped(claims) if claims else set()
-        requeued = self._requeued() if self.freed else {}
+        freed = {node: cells for node, cells in self.freed.items() if tree.root(node) not in self.deferred}
+        requeued = helped_by(tree, state.pending, freed) if freed else {}
         names = state.due_queues | {group.cluster_queue for group in requeued} | of_granted | helped
         queues = [
             state.pending[name]
@@ -254,15 +255,6 @@ class PlanDraft:
             if name in known or (tree.root(node) in roots and tree.fits(node, list(claim.cells))):
                 found.add(name)
         return found
-
-    def _requeued(self) -> Groups:
-        """Return the inadmissible groups that what the plan makes available may help (W2)."""
-        state = self._state
-        groups: Groups = {}
-        for root, cells in by_root(state.tree, self.freed).items():
-            if root not in self.deferred:
-                groups |= helped_by(state.tree, queues_below(root, state.pending), cells)
-        return groups
 
     def _heads_of(
         self, queues: Iterable[PendingQueue], requeued: Groups, granted: Set[str]
@@ -307,12 +299,17 @@ class PlanDraft:
         decisions: list[Decision] = [self._admit(*found) for found in outcome.admitted]
         for one in outcome.preempting:
             decisions += [_evict(target, one) for target in one.evicted]
-            decisions.append(replace(_keep(one.entry, one.reason), claim=one.claim))
-        decisions += [replace(_keep(one, reason), claim=claim) for one, reason, claim in outcome.waiting]
+            decisions.append(keep(one.entry, one.reason, claim=one.claim))
         # Heads that were nominated get their reason in any case: it makes their groups inadmissible.
-        decisions += [_keep(*found) for found in outcome.refused.values()]
-        decisions += [_keep(*found) for found in outcome.unfinished]
-        decisions += [_keep(*found, Evaluation(must_wait=True)) for found in outcome.must_wait]
+        decisions += [
+            *outcome.waiting,
+            *outcome.refused.values(),
+            *outcome.unfinished,
+            *outcome.must_wait,
+        ]
+        self.moved |= {entry.id for entry, _ in outcome.admitted}
+        self.moved |= {one.entry.id for one in outcome.preempting}
+        self.moved |= {one.workload for one in outcome.must_wait}
         self._queued = {entry.id for entry, _ in self.due}
         first = [
             step
@@ -346,7 +343,7 @@ class PlanDraft:
         state = self._state
         fresh = [entry for entry, step in self.due if isinstance(step, Enqueue) and entry.recorded is None]
         others = chain(
-            unreported(plan_heads, state.pending, outcome, self._by_group(fresh)),
+            self._unreported(plan_heads, outcome, self._by_group(fresh)),
             (
                 (one, one.ineligible)
                 for one in chain(state.unreported.values(), fresh)
@@ -359,9 +356,46 @@ class PlanDraft:
             one for one in others if one[0].id in self._queued or not isinstance(due.get(one[0].id), Enqueue)
         )
         reported = list(islice(known, max(0, self.cycle_budget - outcome.work)))
-        self.decisions += [_keep(entry, reason) for entry, reason in reported]
+        self.decisions += [keep(entry, reason) for entry, reason in reported]
         self.work += len(reported)
         self.more |= bool(outcome.left or self.deferred) or next(known, None) is not None
+
+    def _unreported(
+        self,
+        plan_heads: PlanHeads,
+        outcome: CycleOutcome,
+        fresh: Mapping[EquivalenceGroup, Sequence[Entry]],
+    ) -> Iterator[tuple[Entry, Reason]]:
+        """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2).
+
+        `fresh`: those that the ledger has once the plan is committed.
+        """
+        requeued = plan_heads.requeued
+        preempting = {one.claim.cluster_queue: one.claim for one in outcome.preempting}
+        with_requeued = {group.cluster_queue for group in requeued}
+        groups = dict.fromkeys(outcome.refused)
+        for queue in plan_heads.queues:
+            groups |= queue.unreported
+        groups |= dict.fromkeys(fresh)
+        for group in groups:
+            queue = self._state.pending[group.cluster_queue]
+            known = None if group in requeued or group in queue.requeued else group.inadmissible
+            refused = outcome.refused.get(group)
+            head, reason = (None, known) if refused is None else (refused.workload, refused.reason)
+            at_head = queue.stopped_at_head and not queue.requeued and queue.name not in with_requeued
+            claim = preempting.get(queue.name, queue.claim if queue.blocked else None)
+            behind = claim is not None and (queue.strict or claim.owner in group.members)
+            if reason is None and (behind or at_head):
+                for entry in chain(group.unreported.values(), fresh.get(group, ())):
+                    if entry.id not in self.moved and not queue.preempted(entry):
+                        yield entry, queue.waiting_for_head()
+                continue
+            if reason is None:
+                continue  # it will be nominated
+            shown = queue.told(reason)
+            for entry in _told_anew(group, shown, fresh.get(group, ())):
+                if entry.id != head and entry.id not in self.moved:
+                    yield entry, shown
 
     def _by_group(self, entries: Iterable[Entry]) -> dict[EquivalenceGroup, list[Entry]]:
         """Return those of `entries` that are in pending queues of which this plan decides."""
@@ -402,54 +436,11 @@ def admissions_turn(state: EngineState) -> frozenset[str]:
     return state.apart & {state.root_of_queue(name) for name in state.due_queues}
 
 
-def unreported(
-    plan_heads: PlanHeads,
-    pending: Mapping[str, PendingQueue],
-    outcome: CycleOutcome,
-    fresh: Mapping[EquivalenceGroup, Sequence[Entry]],
-) -> Iterator[tuple[Entry, Reason]]:
-    """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2).
-
-    `fresh`: those that the ledger has once the plan is committed.
-    """
-    requeued = plan_heads.requeued
-    moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
-    moved |= {entry.id for entry, _ in outcome.must_wait}
-    preempting = {one.claim.cluster_queue: one.claim for one in outcome.preempting}
-    with_requeued = {group.cluster_queue for group in requeued}
-    groups = dict.fromkeys(outcome.refused)
-    for queue in plan_heads.queues:
-        groups |= queue.unreported
-    groups |= dict.fromkeys(fresh)
-    for group in groups:
-        queue = pending[group.cluster_queue]
-        known = None if group in requeued or group in queue.requeued else group.inadmissible
-        head, reason, _ = outcome.refused.get(group, (None, known, None))
-        at_head = queue.stopped_at_head and not queue.requeued and queue.name not in with_requeued
-        claim = preempting.get(queue.name, queue.claim if queue.blocked else None)
-        behind = claim is not None and (queue.strict or claim.owner in group.members)
-        if reason is None and (behind or at_head):
-            for entry in chain(group.unreported.values(), fresh.get(group, ())):
-                if entry.id not in moved and not queue.preempted(entry):
-                    yield entry, queue.waiting_for_head()
-            continue
-        if reason is None:
-            continue  # it will be nominated
-        shown = queue.told(reason)
-        for entry in _unreported(group, shown, fresh.get(group, ())):
-            if entry is not head and entry.id not in moved:
-                yield entry, shown
-
-
-def _unreported(group: EquivalenceGroup, reason: Reason, fresh: Sequence[Entry]) -> Iterable[Entry]:
+def _told_anew(group: EquivalenceGroup, reason: Reason, fresh: Sequence[Entry]) -> Iterable[Entry]:
+    """Return the members of a group that do not have its reason yet."""
     if group.reported == reason.key:
         return chain(group.unreported.values(), fresh)
     return sorted(group.members.values(), key=lambda entry: entry.order)
-
-
-def _keep(entry: Entry, reason: Reason, evaluation: Evaluation | None = None) -> Keep:
-    recorded = entry.reason is None or entry.reason.key != reason.key
-    return Keep(entry.id, entry.ref, reason, recorded, evaluation=evaluation)
 
 
 def _evict(target: Target, one: Preempting) -> Evict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from datetime import datetime
 
@@ -63,20 +63,17 @@ class Requeuer:
         """Requeue the groups that the changes since the last call may help (W2, W3)."""
         groups: Groups = {}
         if self._freed:
-            freed, self._freed = by_root(self._tree, self._freed), {}
-            self._help_preemptors(freed)
-            for root, cells in freed.items():
-                groups |= helped_by(self._tree, queues_below(root, self._pending), cells)
+            freed, self._freed = self._freed, {}
+            roots = {self._tree.root(node) for node in freed}
+            # Preemptors in these trees may fit before their victims are gone (C13).
+            self._help(one for one in self._claims.waiting if self._tree.root_of(one.cluster_queue) in roots)
+            groups |= helped_by(self._tree, self._pending, freed)
         charged, self.charged = self.charged, []
         if charged and self._preempting:
             groups |= self._may_preempt_one_of(charged)
         for group in groups:
             self._pending[group.cluster_queue].requeue(group)
             self._due.add(group.cluster_queue)
-
-    def _help_preemptors(self, roots: Container[QuotaNode]) -> None:
-        """Preemptors in these trees may fit before their victims are gone (C13)."""
-        self._help(one for one in self._claims.waiting if self._tree.root_of(one.cluster_queue) in roots)
 
     def _help(self, claims: Iterable[PreemptionClaim]) -> None:
         names = [one.cluster_queue for one in claims]
@@ -260,21 +257,17 @@ class Requeuer:
             self._claims.expected_is_queued(entry.id, queue.name)
 
 
-def by_root(tree: QuotaTree, freed: Freed) -> dict[QuotaNode, set[FlavorResource]]:
-    """Return what became available in each tree."""
-    roots: dict[QuotaNode, set[FlavorResource]] = {}
+def helped_by(tree: QuotaTree, pending: Mapping[str, PendingQueue], freed: Freed) -> Groups:
+    """Return the inadmissible groups that `freed` may help to fit, or to victims (W2, W3)."""
+    of_tree: dict[QuotaNode, set[FlavorResource]] = {}
     for node, cells in freed.items():
-        roots.setdefault(tree.root(node), set()).update(cells)
-    return roots
-
-
-def helped_by(tree: QuotaTree, queues: Iterable[PendingQueue], cells: Set[FlavorResource]) -> Groups:
-    """Return the inadmissible groups of `queues` that `cells` may help to fit, or to victims (W2, W3)."""
+        of_tree.setdefault(tree.root(node), set()).update(cells)
     found: Groups = {}
-    for queue in queues:
-        found |= queue.may_preempt
-        if queue.by_missing:
-            found |= _fitting_now(tree, queue, cells)
+    for root, cells in of_tree.items():
+        for queue in queues_below(root, pending):
+            found |= queue.may_preempt
+            if queue.by_missing:
+                found |= _fitting_now(tree, queue, cells)
     return found
 
 
