@@ -232,8 +232,8 @@ class Controller:
 
         Tenants name them, and those that never were: decisions about others are made between two reads.
         """
-        unread = self._engine.features.start_conditions.unread
-        names = unread(_MOST_READ) if self._engine.synced else []
+        starts = self._engine.features.start_conditions
+        names = starts.unread(_MOST_READ) if starts.active and self._engine.synced else []
         if names:
             self._engine.handle([await self._commits.outcomes(names)])
         return bool(names)

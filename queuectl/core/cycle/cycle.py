@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from queuectl.core.cycle.cycle_pass import (
@@ -20,18 +20,19 @@ from queuectl.core.decisions import Evaluation, Keep
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.feature import StartCheck, lacking
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
-from queuectl.core.flavors.findings import reserved_for_others
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors, Mode
 from queuectl.core.limits import Snapshot, Trial
 from queuectl.core.model.policy import PreemptionPolicy
 from queuectl.core.model.reasons import Reason
+from queuectl.core.model.workload import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.queues.inadmissible import Groups
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.shares import tournament
-from queuectl.core.quota.tree import QuotaNode
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
 ByRoot = dict[QuotaNode, list[QueueHeads]]
+ClaimsByRoot = dict[QuotaNode, list[PreemptionClaim]]
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class CycleOutcome:
     """Heads that would be admitted or preempt, but for a start check (N6)."""
     unfinished: list[Keep] = field(default_factory=list)
     """Heads that the next cycle would have nominated again, had there been one."""
+    moved: set[WorkloadId] = field(default_factory=set)
+    """Heads that were admitted, that preempt, or that must wait."""
     work: int = 0
     searched: int = 0
     """Nominations and searches, in addition to `work`."""
@@ -63,9 +66,9 @@ class PlanHeads:
     """Those in which anything is to be decided."""
     requeued: Groups
     """Inadmissible groups that what the plan makes available may help (W2)."""
-    claims: list[PreemptionClaim]
+    claims: ClaimsByRoot
     """Those that still wait for victims."""
-    granted: list[PreemptionClaim]
+    granted: ClaimsByRoot
     """Those that do not."""
     helped: set[str]
     """ClusterQueues of which the preemptor may fit before its victims are gone (C13)."""
@@ -101,21 +104,16 @@ class Cycles:
         self._checks = checks
         self._budget = budget
         self._heads, self._helped = heads.heads, heads.helped
-        self._claims, self._granted = self._by_root(heads.claims), self._by_root(heads.granted)
+        self._claims, self._granted = heads.claims, heads.granted
         self._reserved_room: ReservedRoom | None = None
         """None: quota alone is limited."""
         if snapshot.limits.others:
-            claims = self._by_root(chain(heads.claims, heads.granted))
+            roots = heads.claims | heads.granted
+            claims = {root: self._claims.get(root, []) + self._granted.get(root, []) for root in roots}
             self._reserved_room = ReservedRoom(snapshot, trial, claims)
         self._judged_again = 0
         """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
-
-    def _by_root(self, claims: Iterable[PreemptionClaim]) -> dict[QuotaNode, list[PreemptionClaim]]:
-        found: dict[QuotaNode, list[PreemptionClaim]] = {}
-        for claim in claims:
-            found.setdefault(self._tree.root_of(claim.cluster_queue), []).append(claim)
-        return found
 
     def run(self, limit: int | None, first: Sequence[str]) -> CycleOutcome:
         """Run at most `limit` cycles (None: no limit). `first`: roots of trees that come first, in order."""
@@ -277,16 +275,19 @@ class Cycles:
         entry, assignment = nomination.entry, nomination.found.assignment
         reason = lacking(self._checks, entry, assignment, gone, observed=not heads.preempted)
         if reason is not None:
+            self.outcome.moved.add(entry.id)
             self.outcome.must_wait.append(keep(entry, reason, Evaluation(must_wait=True)))
         return reason is not None
 
     def _note_admission(self, nomination: Nomination) -> None:
         """A head is admitted: from now on this counts as its usage, and for start checks."""
+        self.outcome.moved.add(nomination.entry.id)
         self._snapshot.admit(nomination.entry, nomination.found.assignment)
         for check in self._checks:
             check.admit(nomination.entry, nomination.found.assignment)
 
     def _note_preemption(self, nomination: Nomination) -> None:
+        self.outcome.moved.add(nomination.entry.id)
         for check in self._checks:
             check.preempt(nomination.entry, nomination.found.assignment)
 
@@ -341,7 +342,7 @@ class Cycles:
         nomination = self._nominator.nominate(entry)
         found = nomination.found
         if nomination.promising and tried_now:  # and yet not admitted: the quota is reserved for others
-            found.reason = reserved_for_others(self._tree, nomination.flavors.node, found.cells)
+            found.reason = _reserved_for_others(self._tree, nomination.flavors.node, found.cells)
             found.mode, nomination.victims, nomination.reserved = Mode.NO_FIT, (), True
         found.tried = NOTHING
         return nomination
@@ -403,7 +404,7 @@ class Cycles:
         """It would fit, but what is available is reserved for workloads that come first."""
         if nomination.lacks_room:
             return self._snapshot.limits.why_reserved(nomination.pods)
-        return reserved_for_others(self._tree, nomination.flavors.node, nomination.found.cells)
+        return _reserved_for_others(self._tree, nomination.flavors.node, nomination.found.cells)
 
     def _leave_unfinished(self, nominated: Iterable[QueueHeads]) -> None:
         for heads in nominated:
@@ -419,3 +420,12 @@ class Cycles:
 def _place(heads: QueueHeads) -> tuple[object, ...]:
     """Return the place of a head in O5; no two have the same."""
     return (not heads.preempted, heads.nomination.found.level, *heads.order)
+
+
+def _reserved_for_others(tree: QuotaTree, node: QuotaNode, cells: Cells) -> Reason:
+    """Return the reason of a workload whose quota is reserved for workloads ahead of it (C6, C7).
+
+    It names the limit that leaves least: the limit that binds while that quota is in use.
+    """
+    cell, amount = max(cells, key=lambda item: item[1] - tree.available(node, item[0]))
+    return replace(tree.explain(node, cell, amount), short_by=None, reserved=True)

@@ -142,7 +142,7 @@ class Nominator:
         self.work += 1
         limits = self._snapshot.limits
         if not last_tried and not pinned:
-            fit = fitting(flavors, charges, self._snapshot.rules(flavors.node).enabled)
+            fit = fitting(flavors, charges)
             pods = limits.pods_of(charges, fit.assignment) if fit is not None else ()
             if fit is not None and (not pods or limits.have_room(pods)):
                 return Nomination(entry, flavors, fit, pods=pods)
@@ -237,8 +237,7 @@ class PreemptionSimulation:
     def simulate(self, cell: int, amount: int, pods: Pods = ()) -> GranularMode:
         """Return the mode and the level with the victims of one cell gone."""
         tree, node = self._flavors.tree, self._flavors.node
-        possible = self._snapshot.rules(node).enabled
-        victims = self.victims([(cell, amount)], (cell,), pods) if possible else ()
+        victims = self.victims([(cell, amount)], (cell,), pods) if self._flavors.preempts else ()
         if not victims:
             return GranularMode(Mode.NO_CANDIDATES, tree.borrow_level(node, cell, amount)[0])
         with self._snapshot.limits.trying() as trial:

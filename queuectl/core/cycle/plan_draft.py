@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
-from queuectl.core.cycle.cycle import CycleOutcome, Cycles, PlanHeads, keep
+from queuectl.core.cycle.cycle import ClaimsByRoot, CycleOutcome, Cycles, PlanHeads, keep
 from queuectl.core.cycle.cycle_pass import Preempting
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
@@ -95,8 +95,8 @@ class PlanDraft:
                 self.snapshot.past_usage = PlannedUsage(usage, state.directory.local_queues, now)
         self.chances = Chances(state.directory, self.snapshot.holding)
         self.moved: set[WorkloadId] = set()
-        """Workloads that the plan admits or retires, or that preempt or must wait: the reasons of their groups
-        are not theirs."""
+        """Workloads that the plan admits or retires, or that preempt or must wait: they do not get the
+        reasons of their groups."""
         self.freed: Freed = {}
         """By ClusterQueue, the cells that the plan makes available for good."""
         self.deferred: set[QuotaNode] = set()
@@ -224,16 +224,21 @@ class PlanDraft:
         """Return the heads of the queues where anything is due, and of those in the same trees that reserve
         quota (C6)."""
         state, tree = self._state, self._state.tree
-        claims: list[PreemptionClaim] = []
-        granted: list[PreemptionClaim] = []
+        claims: ClaimsByRoot = {}
+        granted: ClaimsByRoot = {}
+        of_granted: set[str] = set()
         for claim in state.claims.by_queue.values():
             if claim.state is not ClaimState.FIRST:
                 left = claim.without(self.snapshot.released)
-                (claims if left.victims else granted).append(left)
-        of_granted = {claim.cluster_queue for claim in granted}
-        helped = self._helped(claims) if claims else set()
-        freed = {node: cells for node, cells in self.freed.items() if tree.root(node) not in self.deferred}
-        requeued = helped_by(tree, state.pending, freed) if freed else {}
+                there = claims if left.victims else granted
+                there.setdefault(tree.root_of(claim.cluster_queue), []).append(left)
+                if not left.victims:
+                    of_granted.add(claim.cluster_queue)
+        helped = self._helped(chain.from_iterable(claims.values())) if claims else set()
+        requeued: Groups = {}
+        if self.freed:
+            freed = {node: them for node, them in self.freed.items() if tree.root(node) not in self.deferred}
+            requeued = helped_by(tree, state.pending, freed)
         names = state.due_queues | {group.cluster_queue for group in requeued} | of_granted | helped
         queues = [
             state.pending[name]
@@ -307,9 +312,7 @@ class PlanDraft:
             *outcome.unfinished,
             *outcome.must_wait,
         ]
-        self.moved |= {entry.id for entry, _ in outcome.admitted}
-        self.moved |= {one.entry.id for one in outcome.preempting}
-        self.moved |= {one.workload for one in outcome.must_wait}
+        self.moved |= outcome.moved
         self._queued = {entry.id for entry, _ in self.due}
         first = [
             step

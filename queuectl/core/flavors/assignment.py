@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from queuectl.core.flavors.findings import NextFlavor, never_covered, severity, with_later, with_others, worst
 from queuectl.core.flavors.queue_flavors import (
     Charge,
     FlavorOption,
@@ -21,12 +20,19 @@ from queuectl.core.flavors.queue_flavors import (
     better,
     keeps_looking,
 )
-from queuectl.core.model.reasons import Code, Reason
+from queuectl.core.model.reasons import Code, Limit, Reason
 from queuectl.core.model.resources import Amounts
 from queuectl.core.model.workload import Assignment, PodSet, PodSetAssignment
-from queuectl.core.quota.tree import Cells
+from queuectl.core.quota.tree import Cells, QuotaNode
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class NextFlavor(NamedTuple):
+    """A flavor that a workload may take later: it waits for those before it until then (F10)."""
+
+    at: datetime
+    name: str
 
 
 Placed = Sequence[tuple[Sequence[Charge], Mapping[str, str]]]
@@ -209,7 +215,7 @@ class _Scan:
         for options, requested, assumed in self._passed:
             for option, placed in options:
                 missed = self._missed(option, requested, assumed)
-                if missed and not any(map(severity, missed)):
+                if missed and not any(map(_severity, missed)):
                     found += missed[:1]
                 if not missed and self.search is not None and (room := self.search.explain_room(placed)):
                     found.append(room)
@@ -282,7 +288,7 @@ class _Scan:
         findings = [finding for finding in found if finding is not None]
         if not findings:
             return Reason(code=Code.WAITING_FOR_QUOTA, node=str(node), detail="no flavor is left to evaluate")
-        return with_others(min(findings, key=severity), findings)
+        return _with_others(min(findings, key=_severity), findings)
 
     def _finding(
         self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
@@ -297,7 +303,7 @@ class _Scan:
             code, why = Code.CAPACITY_MISSING, "its nodes did not come in time"
             return Reason(code=code, flavor=option.name, until=option.out_until, detail=why)
         if missed := self._missed(option, requested, self.assumed):
-            return max(missed, key=severity)
+            return max(missed, key=_severity)
         return self.search.explain_room(self._with(option, requested)) if self.search is not None else None
 
     def _totals(
@@ -384,7 +390,7 @@ def assign(
         requests = [queue_flavors.pod_charge(charge) for charge in together]
         for charge in together:
             scan.refusals += [
-                never_covered(queue_flavors.node, resource, amount * charge.pod_set.count)
+                _never_covered(queue_flavors.node, resource, amount * charge.pod_set.count)
                 for resource, amount in queue_flavors.refused(charge.requests)
                 if amount > 0
             ]
@@ -398,11 +404,11 @@ def assign(
     in_order = tuple(assignments[charge.pod_set.name] for charge in charges)
     found.assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=in_order)
     if scan.refusals:
-        found.mode, found.reason = Mode.NO_FIT, _explained(scan, worst(scan.refusals))
+        found.mode, found.reason = Mode.NO_FIT, _explained(scan, _worst(scan.refusals))
     elif scan.misses:
-        found.reason = _explained(scan, worst(scan.misses))
-    if found.reason is not None and found.later is not None and severity(found.reason) == 0:
-        found.reason = with_later(found.reason, found.later)
+        found.reason = _explained(scan, _worst(scan.misses))
+    if found.reason is not None and found.later is not None and _severity(found.reason) == 0:
+        found.reason = _with_later(found.reason, found.later)
     return found
 
 
@@ -418,8 +424,8 @@ def _explained(scan: _Scan, reason: Reason) -> Reason:
     if not passed:
         return reason
     if reason.code is Code.EXCEEDS_MAX_QUOTA and not scan.never:
-        return with_others(passed[0], [*passed, replace(reason, others=()), *reason.others])
-    return with_others(reason, [reason, *passed])
+        return _with_others(passed[0], [*passed, replace(reason, others=()), *reason.others])
+    return _with_others(reason, [reason, *passed])
 
 
 def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentResult:
@@ -483,3 +489,54 @@ def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:
         group = charge.pod_set.group
         found.setdefault(("", charge.pod_set.name) if group is None else ("group", group), []).append(charge)
     return found.values()
+
+
+# --- findings, and the reason that is made of them
+
+
+_SEVERITY: Final = {
+    Code.WAITING_FOR_QUOTA: 0,
+    Code.CAPACITY_MISSING: 0,
+    Code.NO_NODE_FITS: 0,
+    Code.EXCEEDS_MAX_QUOTA: 1,
+    Code.NO_NODE_CAN_FIT: 1,
+    Code.NO_MATCHING_FLAVOR: 2,
+    Code.RESOURCE_NOT_COVERED: 3,
+}
+
+
+def _severity(reason: Reason) -> int:
+    """Return the rank of a finding, larger for more severe (F4, F5)."""
+    return _SEVERITY[reason.code]
+
+
+def _worst(refusals: Sequence[Reason]) -> Reason:
+    """Return the most severe finding over resource groups and podsets, with the others (F5)."""
+    return _with_others(max(refusals, key=_severity), refusals)
+
+
+def _with_others(reason: Reason, findings: Sequence[Reason]) -> Reason:
+    """Return `reason` with the other `findings` in `others`."""
+    if len(findings) == 1:
+        return reason
+    others = [replace(f, others=()) for f in findings if f is not reason]
+    return replace(reason, others=(*reason.others, *others))
+
+
+def _with_later(reason: Reason, later: NextFlavor) -> Reason:
+    """Return `reason` with the flavor that the workload may take later (F10)."""
+    detail = f"flavor {later.name} may be taken then"
+    detail = f"{reason.detail}; {detail}" if reason.detail else detail
+    return replace(reason, detail=detail, until=later.at)
+
+
+def _never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:
+    """Return the finding for a resource that no resource group of the ClusterQueue covers."""
+    return Reason(
+        code=Code.RESOURCE_NOT_COVERED,
+        resource=resource,
+        requested=requested,
+        available=0,
+        limit=Limit.COVERED_RESOURCES,
+        node=str(node),
+    )

@@ -9,6 +9,7 @@ takes 1.5 times as long.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from queuectl.core.flavors.assignment import AssignmentResult
@@ -27,14 +28,16 @@ class Choice(NamedTuple):
     cells: Cells
 
 
+@dataclass(slots=True, eq=False)
 class FastPath:
-    """One podset in one ClusterQueue. `groups`: matching flavors by resource group, in order."""
+    """One podset in one ClusterQueue."""
 
-    def __init__(self, queue_flavors: QueueFlavors, charge: Charge, groups: dict[int, list[Choice]]) -> None:
-        self.groups = groups
-        self._queue_flavors = queue_flavors
-        self._charge = charge
-        self._finished: dict[tuple[int, ...], AssignmentResult] = {}
+    _queue_flavors: QueueFlavors
+    _charge: Charge
+    groups: dict[int, list[Choice]]
+    """Matching flavors by resource group, in order."""
+    _finished: dict[tuple[int, ...], AssignmentResult] = field(default_factory=dict)
+    """By the positions of the flavors that are chosen."""
 
     def assigned(self, choices: Sequence[Choice], levels: Sequence[int]) -> AssignmentResult:
         """Return the result for one choice and its borrow level per resource group, in order of `groups`."""
@@ -57,13 +60,11 @@ class FastPath:
         return AssignmentResult(done.assignment, done.cells, level=max(levels), tried=done.tried)
 
 
-def fitting(
-    queue_flavors: QueueFlavors, charges: Sequence[Charge], preempts: bool
-) -> AssignmentResult | None:
+def fitting(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentResult | None:
     """Return the assignment if the evaluation of flavors ends at one that fits (F6), else None.
 
-    None means that the full assignment has to decide. `preempts`: the ClusterQueue may preempt, so a flavor
-    that does not fit may be better than the next one.
+    None means that the full assignment has to decide. Where the ClusterQueue may preempt, a flavor that does
+    not fit may be better than the next one.
     """
     path = fast_path(queue_flavors, charges)
     if path is None or queue_flavors.waits:
@@ -81,7 +82,7 @@ def fitting(
                 chosen.append(choice)
                 levels.append(level)
                 break
-            if preempts:
+            if queue_flavors.preempts:
                 return None
         else:
             return None

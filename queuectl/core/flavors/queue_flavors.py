@@ -88,6 +88,7 @@ class QueueFlavors:
         self.tree = tree
         self.node = tree.queue(queue.name)
         self.fungibility = queue.fungibility
+        self.preempts = queue.preemption.enabled
         self.known: dict[int, tuple[Charge, Any]] = {}
         """Cache of the fast path, by identity of the Charge (flavors/fast_path.py)."""
         self.groups: list[list[FlavorOption]] = []

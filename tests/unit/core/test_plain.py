@@ -84,7 +84,7 @@ def test_the_fast_path_finds_the_result_of_the_full_assignment(
     menu = QueueFlavors(queue, tree, FLAVORS)
     full = replace(assign(menu, [charge], NoCandidates()), chances={})
     for _ in range(2):  # computed, then cached
-        found = fitting(menu, [charge], preempts=False)
+        found = fitting(menu, [charge])
         event("found" if found is not None else "left to a full look")
         assert found is None or found == full
         if full.mode is Mode.FIT and not rules.try_next_before_borrowing:

@@ -117,7 +117,8 @@ class Nodes(Feature):
             reason, now = decision.reason, self._kernel.now
             if reason.code is Code.NODE_FAILURES and reason.node is not None:
                 self.room.failed(reason.node.removeprefix("Node/"), now)
-            self._stock_outs.note(entry.past, now)
+            if entry.past.missed_at is not None:
+                self._stock_outs.note(entry.past, now)
             if self._stock_outs.until:
                 self._activate()
 
