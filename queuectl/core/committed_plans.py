@@ -29,6 +29,7 @@ from queuectl.core.decisions import (
     Release,
     Retire,
     Shrink,
+    WorkloadDecision,
     becomes_row,
     subject,
 )
@@ -122,8 +123,9 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
     changed: dict[WorkloadId, Entry] = {}
     sequence = first
     for decision in plan.decisions:
-        entry = _apply(state, decision, sequence)
-        if entry is not None:
+        if isinstance(decision, Configure):
+            _configure(state, decision)
+        elif (entry := _apply(state, decision, sequence)) is not None:
             changed[entry.id] = entry
         sequence += becomes_row(decision)
     for counted in plan.probes:
@@ -139,14 +141,15 @@ def apply_plan(state: EngineState, plan: Plan, first: int) -> None:
         state.route_renominated()
 
 
-def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | None:
+def _configure(state: EngineState, decision: Configure) -> None:
+    if decision.spec is None:
+        state.recorded_specs.pop(decision.key, None)
+    else:
+        state.recorded_specs[decision.key] = decision.spec
+
+
+def _apply(state: EngineState, decision: WorkloadDecision, sequence: int) -> Entry | None:
     """Return the entry that changed, None if there is none any more."""
-    if isinstance(decision, Configure):
-        if decision.spec is None:
-            state.recorded_specs.pop(decision.key, None)
-        else:
-            state.recorded_specs[decision.key] = decision.spec
-        return None
     entry = state.entries[subject(decision)]
     entry.phase = transition(entry, entry.phase, decision)
     if becomes_row(decision):
@@ -159,8 +162,15 @@ def _apply(state: EngineState, decision: Decision, sequence: int) -> Entry | Non
         case Admit():
             entry.attribution = decision.attribution
             _admit(state, entry, replace(decision.attempt, sequence=sequence))
-        case Amend() | Shrink() | Evict():
-            _change_holder(state, entry, decision)
+        case Amend():
+            entry.priority, entry.past, entry.reason = decision.priority, decision.past, decision.reason
+            entry.recorded = facts(entry)
+            entry.order = (-entry.priority, *entry.order[1:])
+            state.requeuer.charged.append(entry)
+        case Shrink():
+            state.shrink(entry, decision.assignment)
+        case Evict():
+            _evict(state, entry, decision)
         case Release():
             state.release(entry)
             entry.start_denied = None
@@ -195,20 +205,6 @@ def _detail(decision: Decision) -> Reason | int | None:
             return decision.attempt.number
         case _:
             return None
-
-
-def _change_holder(state: EngineState, entry: Entry, decision: Amend | Shrink | Evict) -> None:
-    """Of a workload that holds quota, and goes on holding it."""
-    match decision:
-        case Amend():
-            entry.priority, entry.past, entry.reason = decision.priority, decision.past, decision.reason
-            entry.recorded = facts(entry)
-            entry.order = (-entry.priority, *entry.order[1:])
-            state.requeuer.charged.append(entry)
-        case Shrink():
-            state.shrink(entry, decision.assignment)
-        case Evict():
-            _evict(state, entry, decision)
 
 
 def _admit(state: EngineState, entry: Entry, attempt: Attempt) -> None:

@@ -193,7 +193,8 @@ class Retire:
     budget: tuple[BudgetEntry, ...] = ()
 
 
-Decision = Configure | Enqueue | Keep | Admit | Amend | Shrink | Evict | Release | Retire
+WorkloadDecision = Enqueue | Keep | Admit | Amend | Shrink | Evict | Release | Retire
+Decision = Configure | WorkloadDecision
 
 
 def becomes_row(decision: Decision) -> bool:
