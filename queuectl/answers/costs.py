@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from queuectl.answers.queue_states import nominal_quota
 from queuectl.answers.usage import axis_value
@@ -13,12 +14,13 @@ from queuectl.core.model.device_use import IDLE_OF
 from queuectl.core.model.resources import FlavorResource
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports.periods import Piece
-from queuectl.ports.rates import FreePayer, LostPayer, Rate, RateCard, cost_of, in_units, shares_of
+from queuectl.ports.rates import FreePayer, LostPayer, Rate, RateCard, cost_of, in_units, money, shares_of
 from queuectl.ports.reader import BookedOn, Revision, UsageOfTime, UsageSumOf
 from queuectl.ports.statements import BillableMonth, ChargeKind, LostHold, StatementLine
 
 _MICROSECOND: Final = timedelta(microseconds=1)
-_MILLIONTHS: Final = 6
+MILLIONTHS: Final = 6
+"""Decimals of an exact cost."""
 Booking = tuple[str | None, ...]
 
 
@@ -153,18 +155,20 @@ def differences(
 # --- by keys
 
 
-class CostLine(NamedTuple):
-    """What all charges with the same keys cost."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostItem:
+    """All that has the same keys."""
 
-    keys: tuple[str | None, ...]
+    keys: dict[str, str | None]
+    """By name in `by`. Null: nothing is booked there."""
     others: bool
-    """All that the caller may not read."""
-    amount: int | None
-    """Base units times microseconds that were held; None: of different resources."""
-    cost: int
-    """Millionths of the currency."""
-    shown: int
-    """The same, rounded so that the lines add up to the total, rounded half to even."""
+    """All that the caller may not read, in one item."""
+    cost: str
+    """Rounded: the items add up to the total."""
+    exact: str
+    """With 6 decimals."""
+    amount: str | None
+    """With `resource` in `by`: what was held, in base units times microseconds."""
 
 
 STATEMENT_AXES: Final = ("kind", "resource")
@@ -173,7 +177,7 @@ STATEMENT_AXES: Final = ("kind", "resource")
 
 def cost_by(
     rows: Iterable[StatementLine], by: Sequence[str], visible: Callable[[str | None], bool], decimals: int
-) -> list[CostLine]:
+) -> list[CostItem]:
     """The costs by these axes, the largest first. `visible`: what is booked on a namespace."""
     costs: defaultdict[tuple[bool, tuple[str | None, ...]], int] = defaultdict(int)
     amounts: defaultdict[tuple[bool, tuple[str | None, ...]], int] = defaultdict(int)
@@ -183,14 +187,14 @@ def cost_by(
         costs[key] += row.cost
         amounts[key] += row.amount if row.kind is ChargeKind.USAGE else 0
     order = sorted(costs, key=lambda key: (key[0], -costs[key], [text or "" for text in key[1]]))
-    unit = 10 ** (_MILLIONTHS - decimals)
+    unit = 10 ** (MILLIONTHS - decimals)
     return [
-        CostLine(
-            keys=key[1],
+        CostItem(
+            keys=dict(zip(by, key[1], strict=True)),
             others=key[0],
-            amount=amounts[key] if "resource" in by and not key[0] else None,
-            cost=costs[key],
-            shown=units * unit,
+            cost=money(units * unit, decimals),
+            exact=money(costs[key], MILLIONTHS),
+            amount=str(amounts[key]) if "resource" in by and not key[0] else None,
         )
         for key, units in zip(order, in_units([costs[key] for key in order], unit), strict=True)
     ]

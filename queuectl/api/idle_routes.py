@@ -125,21 +125,15 @@ def _items(
 
 
 def _item(workload: StoredWorkload, use: DeviceUse, checked_at: datetime | None) -> WorkloadUse:
-    finding = use.finding
-    return WorkloadUse(
+    return WorkloadUse.of(
         **workload.ref._asdict(),
+        **use.finding._asdict(),
         queue=workload.queue,
         cluster_queue=workload.cluster_queue,
         submitter=workload.submitter,
         attempt=use.attempt,
-        verdict=finding.verdict,
         since=use.since,
-        devices=finding.devices,
-        idle_devices=finding.idle_devices,
         wasted_seconds=use.wasted_at(checked_at or use.since) // 1000,
-        coverage=finding.coverage,
-        engine=finding.engine,
-        multiprocessors=finding.multiprocessors,
         idle_since=use.idle_since,
-        notice=None if use.notice is None else GivenNotice.model_validate(use.notice),
+        notice=use.notice,
     )

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, RootModel
 
-from queuectl.answers.costs import STATEMENT_AXES, charges, cost_by, unpriced
+from queuectl.answers.costs import MILLIONTHS, STATEMENT_AXES, CostItem, charges, cost_by, unpriced
 from queuectl.answers.focus import VERSION, Bill, focus_rows
 from queuectl.api import schemas
 from queuectl.api.http import bad_request, not_found, unavailable
@@ -20,11 +20,10 @@ from queuectl.api.schemas import Committed, Document
 from queuectl.api.usage_routes import BY, MOST_ITEMS, axes_of, check_items, visible_namespaces
 from queuectl.api.view import AnswerSource, Routes, Sight, committed, now
 from queuectl.ports.periods import MONTH_PATTERN, Piece, month_after, month_bounds
-from queuectl.ports.rates import RateCard, money
+from queuectl.ports.rates import RateCard, money, rounded
 from queuectl.ports.reader import USAGE_AXES, TooMuchHistory
 from queuectl.ports.statements import ClosedMonth, StatementLine, StatementReadings
 
-_DECIMALS: Final = 6
 MOST_ROWS: Final = 30_000
 """Of FOCUS in one answer, with 1.5 kB each."""
 _PATH: Final = "/api/v1/statements/{month}"
@@ -53,18 +52,6 @@ class StatementSummary(Document):
     digest: str | None = Field(description="SHA-256 of its lines. Null: the month is open.")
     closed_at: datetime | None
     closed_by: str | None = Field(description="Role of the database.")
-
-
-class CostItem(Document):
-    """All that has the same keys."""
-
-    keys: dict[str, str | None] = Field(description="By name in `by`. Null: nothing is booked there.")
-    others: bool = Field(description="All that the caller may not read, in one item.")
-    cost: str = Field(description="Rounded: the items add up to the total.")
-    exact: str = Field(description="With 6 decimals.")
-    amount: str | None = Field(
-        description="With `resource` in `by`: what was held, in base units times microseconds."
-    )
 
 
 class StatementReport(StatementSummary, Committed):
@@ -116,30 +103,22 @@ def _report(
     state: Mapping[str, Any],
 ) -> StatementReport:
     """`later`: corrections in other months. `state`: how old the answer is. Raises a 400 as `check_items`."""
-    lines = cost_by(found.lines, by, visible, found.decimals)
-    check_items(by, len(lines))
+    items = cost_by(found.lines, by, visible, found.decimals)
+    check_items(by, len(items))
+    unit = 10 ** (MILLIONTHS - found.decimals)
     total = sum(line.cost for line in found.lines)
     summary = _summary(found.name, found.zone, found.period, found.closed)
     return StatementReport(
         **dict(summary)
-        | {"currency": found.currency, "total": money(total, _DECIMALS), "lines": len(found.lines)},
+        | {"currency": found.currency, "total": money(total, MILLIONTHS), "lines": len(found.lines)},
         by=by,
         decimals=found.decimals,
-        rounded=money(sum(line.shown for line in lines), found.decimals),
-        items=tuple(
-            CostItem(
-                keys=dict(zip(by, line.keys, strict=True)),
-                others=line.others,
-                cost=money(line.shown, found.decimals),
-                exact=money(line.cost, _DECIMALS),
-                amount=None if line.amount is None else str(line.amount),
-            )
-            for line in lines
-        ),
+        rounded=money(rounded(total, unit) * unit, found.decimals),
+        items=tuple(items),
         unpriced=tuple(
             f"{flavor}/{resource}" for flavor, resource in unpriced(_readable(found.lines, visible))
         ),
-        corrections=money(sum(line.cost for line in later), _DECIMALS),
+        corrections=money(sum(line.cost for line in later), MILLIONTHS),
         **state,
     )
 
@@ -258,7 +237,7 @@ def _summary(month: str, zone: str, period: Piece, closed: ClosedMonth | None) -
         since=period.begins,
         until=period.ends,
         currency=closed and closed.currency,
-        total=closed and money(closed.total, _DECIMALS),
+        total=closed and money(closed.total, MILLIONTHS),
         lines=closed and closed.lines,
         digest=closed and closed.digest,
         closed_at=closed and closed.closed_at,
