@@ -31,7 +31,7 @@ class Proxied:
     """One API server, its objects (`session`), and WebSockets to services behind it."""
 
     def __init__(self, identity: account.Account) -> None:
-        self._identity = identity
+        self.identity = identity
         self._transport = HttpTransport(
             identity.server, tls=identity.tls, server_name=identity.server_name, proxy=identity.proxy
         )
@@ -40,24 +40,15 @@ class Proxied:
     async def websocket(self, namespace: str, service: str, path: str) -> ClientWebSocketResponse:
         """At `path` of a service, which is named as in its proxy: SCHEME:NAME:PORT. Raises ApiError."""
         target = f"/api/v1/namespaces/{namespace}/services/{service}/proxy{path}"
-        token = await self._token()
+        token = await self.session.authorization()
         try:
             return await self._open(target, token)
         except Unauthorized:
             try:
-                await self._identity.refresh(token)
+                await self.identity.refresh(token)
             except BadKubeconfig as error:
                 raise Unauthorized(str(error), status=401) from error
-            return await self._open(target, await self._token())
-
-    async def close(self) -> None:
-        await self.session.close()
-
-    async def _token(self) -> str | None:
-        try:
-            return await self._identity.authorization()
-        except BadKubeconfig as error:
-            raise Unavailable(str(error)) from error
+            return await self._open(target, await self.session.authorization())
 
     async def _open(self, target: str, token: str | None) -> ClientWebSocketResponse:
         headers = {"User-Agent": "queuectl", **({"Authorization": token} if token else {})}
@@ -110,7 +101,7 @@ class ReachedCluster:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         try:
-            self._proxied, self._identity = self._do(_open(kubeconfig, context))
+            self._proxied = self._do(_open(kubeconfig, context))
         except BaseException:
             self._end()
             raise
@@ -137,7 +128,7 @@ class ReachedCluster:
 
     def own_token(self) -> str | None:
         """The bearer token of the kubeconfig; None if it has another kind of credentials."""
-        header = self._do(self._identity.authorization())
+        header = self._do(self._proxied.identity.authorization())
         return header.removeprefix("Bearer ") if header else None
 
     def account_token(self, namespace: str, name: str, audience: str) -> str:
@@ -154,7 +145,7 @@ class ReachedCluster:
         for task in relaying:
             task.cancel()
         await asyncio.gather(*relaying, return_exceptions=True)
-        await self._proxied.close()
+        await self._proxied.session.close()
 
     async def _tunnel(self, end: socket.socket) -> Any:
         websocket = await self._proxied.websocket(*_TUNNEL)
@@ -179,6 +170,5 @@ async def _within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
         return await work
 
 
-async def _open(kubeconfig: Path | None, context: str | None) -> tuple[Proxied, account.Account]:
-    identity = await account_of(kubeconfig, context)
-    return Proxied(identity), identity
+async def _open(kubeconfig: Path | None, context: str | None) -> Proxied:
+    return Proxied(await account_of(kubeconfig, context))
