@@ -6,17 +6,16 @@ Never raises: a malformed field of a labelled object becomes the workload's `pro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict, TypeVar
 
 import orjson
 
 from queuectl.core.model.events import WorkloadObserved
 from queuectl.core.model.reasons import Code, Reason
-from queuectl.core.model.start_conditions import StartConditions
 from queuectl.core.model.workload import (
     Attempt,
     ForcedRelease,
@@ -62,6 +61,8 @@ from queuectl.kinds.start_conditions import start_conditions
 from queuectl.kinds.start_patch import as_requested, elastic, reduced
 from queuectl.kinds.stop_annotations import forced_release, recorded_stop
 
+T = TypeVar("T")
+
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 REASON_ANNOTATION: Final = "queuectl.dev/reason"
 """Why a hold or a stop was set or ended, as `VERB by USER: TEXT`; not checked by any policy."""
@@ -82,6 +83,7 @@ MAX_ANNOTATIONS: Final = _ALL_ANNOTATIONS - 8 * 1024
 _LONGEST_KNOWN: Final = 16 * 1024
 """Bytes of a pod spec that is kept."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_POD_SETS: Final[tuple[PodSet, ...]] = ()
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 _GIVES_TIME: Final = re.compile(r"\s*until|.*?\d{4}-\d", re.IGNORECASE | re.DOTALL)
 
@@ -115,16 +117,16 @@ def observe(
     namespace, name, uid = (str(part) for part in names)
     marks = _marks(kind, obj, annotations, WorkloadId(uid))
     requested = as_requested(obj, marks.reduced)
-    found, bad_least = _elastic(kind, requested, honoured)
-    pod_sets, problem = _pod_sets(kind, requested, child, marks.admission, honoured)
-    if found is not None:
-        pod_sets = tuple(
-            replace(pods, min_count=found.least) if pods.name == found.pod_set else pods for pods in pod_sets
-        )
-    problem = problem or bad_least or _refusal(kind, obj) or _full(annotations, pod_sets)
-    created, problem = _created(metadata, problem)
-    max_run, problem = _max_run(labels, problem)
-    start, problem = _start(annotations, labels, owners, problem)
+    fields = _Fields()
+    pod_sets = fields.read(lambda: _pod_sets(kind, requested, child, marks.admission, honoured), _NO_POD_SETS)
+    least = fields.read(lambda: kind.elastic(requested, honoured.counts) if kind.elastic else None, None)
+    pod_sets = tuple(_with_least(pods, least) for pods in pod_sets)
+    if fields.problem is None:
+        fields.read(lambda: _check(kind, obj, annotations, pod_sets), None)
+    created = fields.read(lambda: _created(metadata), _EPOCH)
+    max_run = fields.read(lambda: _max_run(labels), None)
+    exempt = fields.read(lambda: _exemption(annotations), None)
+    start = fields.read(lambda: start_conditions(annotations, labels, owners), None)
     return WorkloadObserved(
         Workload(
             id=WorkloadId(uid),
@@ -139,31 +141,49 @@ def observe(
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
             hold_reason=_hold_reason(annotations),
-            idle_exempt=_exemption(annotations)[0],
+            idle_exempt=exempt,
             max_run_seconds=max_run,
             start=start,
-            problem=problem,
+            problem=fields.problem,
         ),
-        _observation(kind, obj, child, marks, elastic(found, requested)),
+        _observation(kind, obj, child, marks, elastic(least, requested)),
     )
 
 
-def _exemption(annotations: Json) -> tuple[datetime | None, Reason | None]:
-    """Until when its devices are not judged, by `until TIME: REASON`, and what is wrong with that; without a
-    time it has no end."""
+class _Fields:
+    """Reads parts of an object; what is wrong with the first malformed one is its problem."""
+
+    def __init__(self) -> None:
+        self.problem: Reason | None = None
+
+    def read(self, part: Callable[[], T], default: T) -> T:
+        try:
+            return part()
+        except NotYet as awaited:
+            found = Reason(code=Code.PENDING_EVALUATION, detail=str(awaited))
+        except RequestProblem as problem:
+            found = problem.reason
+        except BadField as problem:
+            found = Reason(code=Code.MISCONFIGURED, detail=str(problem))
+        self.problem = self.problem or found
+        return default
+
+
+def _exemption(annotations: Json) -> datetime | None:
+    """Until when its devices are not judged, by `until TIME: REASON`; without a time it has no end. Raises
+    BadField."""
     if IDLE_EXEMPT not in annotations:
-        return None, None
+        return None
     text = str(annotations[IDLE_EXEMPT])
     if not _GIVES_TIME.match(text):
-        return _NO_END, None
+        return _NO_END
     first_word, *others = text.split(maxsplit=2)
     try:
-        return timestamp(others[0].rstrip(":") if first_word == "until" and others else "", ""), None
+        return timestamp(others[0].rstrip(":") if first_word == "until" and others else "", "")
     except BadField:
         form = "write `until 2026-12-01T00:00:00Z: REASON`, or a reason without a time"
         fault = f"{text[:80]!r} is no exemption: {form}"
-        error = BadField(f"metadata.annotations[{IDLE_EXEMPT}]", fault)
-        return None, Reason(code=Code.MISCONFIGURED, detail=str(error))
+        raise BadField(f"metadata.annotations[{IDLE_EXEMPT}]", fault) from None
 
 
 class _Persons(TypedDict):
@@ -233,14 +253,6 @@ def _marks(kind: JobKind, obj: Json, annotations: Json, workload: WorkloadId) ->
     stopped = recorded_stop(annotations.get(STOPPED_ANNOTATION), workload)
     release = forced_release(annotations.get(RELEASE_ANNOTATION), workload)
     return _Marks(admission, stopped, reduced(kind, obj, admission, stopped and stopped.attempt), release)
-
-
-def _elastic(kind: JobKind, obj: Json, honoured: QueueLabels) -> tuple[Elastic | None, Reason | None]:
-    """The podset that may start with fewer pods, and why what says so is wrong."""
-    try:
-        return kind.elastic(obj, honoured.counts) if kind.elastic is not None else None, None
-    except BadField as problem:
-        return None, Reason(code=Code.MISCONFIGURED, detail=str(problem))
 
 
 def identity(obj: Json) -> tuple[str, str]:
@@ -340,22 +352,20 @@ def _own_entry(kind: JobKind, obj: Json) -> int | None:
 
 def _pod_sets(
     kind: JobKind, obj: Json, child: Json | None, admission: AdmissionAnnotation | None, honoured: QueueLabels
-) -> tuple[tuple[PodSet, ...], Reason | None]:
-    try:
-        _refuse_other_controller(kind, obj)
-        priority_class = text_at(obj, kind.priority_class) if kind.priority_class else None
-        found = kind.podsets.find(obj, child)
-        pod_sets = tuple(_pod_set(pods, priority_class, admission, honoured) for pods in found)
-        if kind.scheduling_gate:
-            # It exists: the LimitRanges and ResourceQuotas of its namespace have counted it.
-            pod_sets = tuple(replace(pod_set, pod=None) for pod_set in pod_sets)
-        return pod_sets, None
-    except NotYet as awaited:
-        return (), Reason(code=Code.PENDING_EVALUATION, detail=str(awaited))
-    except RequestProblem as problem:
-        return (), problem.reason
-    except BadField as problem:
-        return (), Reason(code=Code.MISCONFIGURED, detail=str(problem))
+) -> tuple[PodSet, ...]:
+    """Raises BadField, RequestProblem and NotYet."""
+    _refuse_other_controller(kind, obj)
+    priority_class = text_at(obj, kind.priority_class) if kind.priority_class else None
+    found = kind.podsets.find(obj, child)
+    pod_sets = tuple(_pod_set(pods, priority_class, admission, honoured) for pods in found)
+    if kind.scheduling_gate:
+        # It exists: the LimitRanges and ResourceQuotas of its namespace have counted it.
+        pod_sets = tuple(replace(pod_set, pod=None) for pod_set in pod_sets)
+    return pod_sets
+
+
+def _with_least(pods: PodSet, least: Elastic | None) -> PodSet:
+    return replace(pods, min_count=least.least) if least and pods.name == least.pod_set else pods
 
 
 def _refuse_other_controller(kind: JobKind, obj: Json) -> None:
@@ -365,19 +375,16 @@ def _refuse_other_controller(kind: JobKind, obj: Json) -> None:
         raise BadField(".".join(path), f"{found!r} runs it, it can be queued only for {' or '.join(ours)}")
 
 
-def _refusal(kind: JobKind, obj: Json) -> Reason | None:
-    refusal = kind.refusal(obj)
-    return Reason(code=Code.MISCONFIGURED, detail=str(refusal)) if refusal else None
-
-
-def _full(annotations: Json, pod_sets: Iterable[PodSet]) -> Reason | None:
-    """Otherwise the API server would refuse each start, for which others may have been preempted."""
+def _check(kind: JobKind, obj: Json, annotations: Json, pod_sets: Iterable[PodSet]) -> None:
+    """Raises BadField for an object that its kind refuses, and for one without room for an annotation: the
+    API server would refuse each start of it, for which others may have been preempted."""
+    if (refusal := kind.refusal(obj)) is not None:
+        raise refusal
     size = annotation_bytes(annotations, (ADMISSION_ANNOTATION, STOPPED_ANNOTATION))
     most = min(MAX_ANNOTATIONS, _ALL_ANNOTATIONS - sum(map(_least_bytes, pod_sets)))
-    if size <= most:
-        return None
-    problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {max(most, 0)} do"
-    return Reason(code=Code.MISCONFIGURED, detail=str(BadField("metadata.annotations", problem)))
+    if size > most:
+        problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {max(most, 0)} do"
+        raise BadField("metadata.annotations", problem)
 
 
 def _pod_set(
@@ -452,35 +459,22 @@ def annotation_bytes(annotations: Json, without: tuple[str, ...] = ()) -> int:
     )
 
 
-def _created(metadata: Json, problem: Reason | None) -> tuple[datetime, Reason | None]:
-    try:
-        return timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp"), problem
-    except BadField as error:
-        return _EPOCH, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
+def _created(metadata: Json) -> datetime:
+    return timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp")
 
 
-def _max_run(labels: Json, problem: Reason | None) -> tuple[int | None, Reason | None]:
+def _max_run(labels: Json) -> int | None:
+    """Raises BadField."""
     value = labels.get(MAX_RUN_LABEL)
     if value is None:
-        return None, problem
+        return None
     digits = isinstance(value, str) and value.isascii() and value.isdigit()
     if digits and len(value) <= len(str(MAX_COUNT)) and 1 <= int(value) <= MAX_COUNT:
-        return int(value), problem
-    error = BadField(
+        return int(value)
+    raise BadField(
         f"metadata.labels[{MAX_RUN_LABEL}]",
         f"{shown(value)} is not a whole number of seconds, 1 to {MAX_COUNT}",
     )
-    return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
-
-
-def _start(
-    annotations: Json, labels: Json, kinds: KindRegistry, problem: Reason | None
-) -> tuple[StartConditions | None, Reason | None]:
-    problem = problem or _exemption(annotations)[1]
-    try:
-        return start_conditions(annotations, labels, kinds), problem
-    except BadField as error:
-        return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
 
 
 def _labels(labels: Json) -> Iterator[tuple[str, str]]:
