@@ -13,7 +13,15 @@ from queuectl.answers.outcomes import WorkloadEnd
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.device_use import UseVerdict
 from queuectl.core.model.policy import OnExceeded, QueueingStrategy, StopPolicy, Taint
-from queuectl.core.model.reasons import Code, Family, Limit, PreemptionCause
+from queuectl.core.model.reasons import (
+    Code,
+    ExcludedNodes,
+    Family,
+    Limit,
+    NodeFinding,
+    PreemptionCause,
+    RejectedCandidate,
+)
 from queuectl.core.model.workload import Phase
 
 AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."
@@ -23,7 +31,7 @@ RESOURCE_SECONDS = "What it held, by resource: base units times seconds, such as
 class Document(BaseModel):
     """What is made from a value has the fields of the same names; documents in it are made from those too.
 
-    A dataclass of `queuectl.answers` may stand in it as it is: its docstrings describe it.
+    A dataclass, as most of `queuectl.answers`, may stand in it as it is: its docstrings describe it.
     """
 
     model_config = ConfigDict(
@@ -46,27 +54,6 @@ Amounts = Annotated[dict[str, int], BeforeValidator(dict)]
 """Made from a mapping or from pairs."""
 Labels = Annotated[dict[str, str], BeforeValidator(dict)]
 """The same."""
-
-
-class RejectedCandidate(Document):
-    """A workload that was a possible victim, and why it was not preempted."""
-
-    who: str | None = Field(description="namespace/kind/name; null where the caller may not read it.")
-    why: str
-
-
-class ExcludedNodes(Document):
-    """Nodes of the flavor that the pods cannot use, or not now."""
-
-    nodes: int
-    why: str = Field(description="What they are, have or lack, such as `cordoned`.")
-
-
-class NodeFinding(Document):
-    """A node that came close to having room."""
-
-    name: str
-    free: int = Field(description=f"Of the resource of the reason. {AMOUNT}")
 
 
 class Reason(Document):

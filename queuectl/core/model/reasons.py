@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from queuectl.core.model.resources import format_amount
 from queuectl.core.model.values import value
@@ -123,24 +123,26 @@ _PASSED_OVER: Final = "its queue passes over it"
 """Begins the detail of what is passed over."""
 
 
-class RejectedCandidate(NamedTuple):
-    """A candidate that was considered as a victim and rejected (R3)."""
+@value(frozen=True, slots=True)
+class RejectedCandidate:
+    """A workload that was a possible victim, and why it was not preempted (R3)."""
 
     who: str | None
-    """The workload as `namespace/kind/name`; None if the reader may not read its namespace."""
+    """As `namespace/kind/name`; null where the reader may not read it."""
     why: str
-    """The cause of the rejection, in words."""
 
 
-class NodeFinding(NamedTuple):
-    """A node that comes close to having room (M10)."""
+@value(frozen=True, slots=True)
+class NodeFinding:
+    """A node that came close to having room (M10)."""
 
     name: str
     free: int
     """Of the resource of the reason, in base units."""
 
 
-class ExcludedNodes(NamedTuple):
+@value(frozen=True, slots=True)
+class ExcludedNodes:
     """Nodes of the flavor that the pods cannot use, or not now (M10)."""
 
     nodes: int

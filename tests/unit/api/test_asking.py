@@ -27,17 +27,17 @@ async def test_other_requests_are_answered_while_a_long_page_is_made() -> None:
             answered += 1
             await asyncio.sleep(0)
 
-    def items() -> Iterator[schemas.NodeFinding]:
+    def items() -> Iterator[schemas.FlavorResource]:
         for number in range(ITEMS):
             seen.append(answered)
-            yield schemas.NodeFinding(name=f"node-{number}", free=number)
+            yield schemas.FlavorResource(resource=f"r-{number}", nominal=number, used=0)
 
     sight = Sight(CommittedState(), age_seconds=0.0, committed_at=NOW, silent_seconds=0.0, stale=False)
     async with asyncio.TaskGroup() as tasks:
         others = tasks.create_task(other())
-        made = await view.page(schemas.NodeFinding, items(), None, sight)
+        made = await view.page(schemas.FlavorResource, items(), None, sight)
         others.cancel()
-    assert [one.free for one in made.items] == list(range(ITEMS))
+    assert [one.nominal for one in made.items] == list(range(ITEMS))
     assert len(set(seen)) >= 10
 
 
