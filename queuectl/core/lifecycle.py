@@ -81,7 +81,7 @@ _LEFT_OVER: Final = Adopt(
     Reason(code=Code.BYPASS, detail="it was stopped in an attempt that the ledger does not have"),
 )
 
-Step = Enqueue | Amend | Shrink | Evict | Release | Retire | Probe | Adopt | Resend
+Step = Enqueue | Amend | Shrink | Evict | Release | Retire | Probe | Adopt
 
 
 def facts(entry: Entry) -> tuple[object, ...]:
@@ -103,7 +103,7 @@ def _without(pods: PodSet, ended: int) -> PodSet:
     return replace(pods, count=count, min_count=least if least is not None and least < count else None)
 
 
-def step(entry: Entry, directory: Directory, features: Features, now: datetime) -> Step | None:
+def step(entry: Entry, directory: Directory, features: Features, now: datetime) -> Step | Resend | None:
     """Return the next decision about `entry`; None: nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
@@ -321,7 +321,7 @@ def _by_another_attempt(entry: Entry, marked: Attempt) -> Adopt | Evict | None:
     return Evict(entry.id, entry.ref, attempt.number, Reason(code=Code.BYPASS, detail=why))
 
 
-def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | None:
+def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | Resend | None:
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
     if entry.start_denied is not None and entry.unacknowledged is None:  # L7
@@ -478,7 +478,7 @@ def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observatio
     return Shrink(entry.id, entry.ref, attempt.number, assignment)
 
 
-def _evicting(entry: Entry) -> Step | None:
+def _evicting(entry: Entry) -> Step | Resend | None:
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
     if (ended := _ended(entry)) is not None:

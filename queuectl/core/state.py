@@ -151,6 +151,7 @@ class EngineState:
             entry.start_refused = entry.dispatched = False
             entry.unacknowledged = what.verb
             what = step(entry, self.directory, self.features, self.clock)
+            assert not isinstance(what, Resend), entry.ref
         self.due_steps.set(entry, what)
         ended = entry.gone or over(entry) is not None
         if what is None and entry.recorded is None and ended:

@@ -33,7 +33,6 @@ from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.lifecycle import (
     Adopt,
     Probe,
-    Resend,
     Step,
     accounted,
     charged_to,
@@ -176,7 +175,7 @@ class PlanDraft:
             self.probes.append(PodsToCount(entry.id, entry.ref, number, step.at_most, step.generation))
         elif isinstance(step, Adopt):
             self.decisions += self._adopt(entry, step)
-        elif not isinstance(step, Resend):
+        else:
             self.decisions.append(step)
             if isinstance(step, Release | Retire):
                 self.release(entry, pending_again=isinstance(step, Release))

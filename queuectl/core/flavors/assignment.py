@@ -199,13 +199,15 @@ class _Scan:
             # Were no other podset charged to them.
             self.never |= not any(self._possible(one, pod_sets, requested, {}) for one in evaluated)
             return None
-        self.found.chances[group] = best.chance
+        found, chance = self.found, best.chance
+        found.chances[group] = chance
+        found.mode, found.level = min(found.mode, chance.mode), max(found.level, chance.level)
+        self.needed.update(cell for cell, mode in best.parts if mode is not Mode.FIT)
         if not self.pinned:
             others = (one for one in options[:end] if one is not best.option)
             passed = [(one, self._with(one, requested)) for one in others if self._matches(one, pod_sets)]
             self._passed.append(_Passed(passed, requested, dict(self.assumed)))
-        self._record(best)
-        if best.chance.mode is not Mode.FIT:
+        if chance.mode is not Mode.FIT:
             self.misses.append(self._nearest(evaluated, pod_sets, requested))
         return best.option
 
@@ -318,11 +320,6 @@ class _Scan:
             (cell, assumed.get(cell, 0) + amount)
             for cell, amount in [(option.cells[resource], amount) for resource, amount in requested]
         ]
-
-    def _record(self, offer: _Offer) -> None:
-        found, chance = self.found, offer.chance
-        found.mode, found.level = min(found.mode, chance.mode), max(found.level, chance.level)
-        self.needed.update(cell for cell, mode in offer.parts if mode is not Mode.FIT)
 
     def _offer(
         self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
