@@ -100,8 +100,7 @@ def show(options: Options, name: str | None, why: bool) -> None:
     found = server.get(("budgets",), {"budget": name} if name else {})
     if not why:
         found["rows"] = None
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     none = "no budgets found: there are none, or none of what you may read counts"
     table_of(_FIELDS, found["items"], wide=options.wide, none=none)

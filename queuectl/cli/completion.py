@@ -141,12 +141,6 @@ def _options(context: click.Context) -> Options:
         given |= {name: value for name, value in known.items() if value is not None}
     for name, variable in (("server", "QUEUECTL_SERVER"), ("server_ca", "QUEUECTL_SERVER_CA")):
         given.setdefault(name, os.environ.get(variable))
-    return Options(
-        config=given.get("config"),
-        server=given.get("server"),
-        server_ca=given.get("server_ca"),
-        token_file=given.get("token_file"),
-        data=given.get("data"),
-        kubeconfig=given.get("kubeconfig"),
-        context=given.get("context"),
-    )
+    names = ("config", "server", "server_ca", "token_file", "data", "kubeconfig", "context")
+    found: dict[str, Any] = {name: given.get(name) for name in names}
+    return Options(**found)

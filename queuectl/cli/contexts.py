@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,14 +55,7 @@ def place(options: Options) -> Place:
     for folder in (chosen,) if chosen is not None else _beside(options):
         endpoints = read_endpoints(folder)
         if "rest" in endpoints and (chosen is not None or endpoints.get("kubernetes") == server):
-            return Place(
-                kubeconfig=kubeconfig,
-                context=name,
-                server=server,
-                namespace=namespace,
-                sandbox=folder,
-                rest=endpoints["rest"],
-            )
+            return replace(found, sandbox=folder, rest=endpoints["rest"])
     return found
 
 

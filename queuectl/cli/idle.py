@@ -72,8 +72,7 @@ def idle(options: Options, namespace: str | None, verdict: str | None) -> None:
     found = server.get(("idle",), {"verdict": verdict} if verdict else {})
     if namespace is not None:
         found["items"] = [item for item in found["items"] if item["namespace"] == namespace]
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     table_of(_FIELDS, found["items"], wide=options.wide, none="no verdicts found")
     if found["others"]:

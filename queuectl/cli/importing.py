@@ -48,10 +48,9 @@ def _files(what: str) -> Callable[[Source], Callable[..., None]]:
             metavar="FILE",
             help=f"{what}: a file, a folder of them, or - for standard input. May be given several times.",
         )
-        @click.option("--strict", is_flag=True, hidden=True, help="Without effect: the exit code says it.")
         @with_options
         @wraps(function)
-        def command(options: Options, names: tuple[str, ...], strict: bool) -> None:
+        def command(options: Options, names: tuple[str, ...]) -> None:
             imported = function(names)
             _print(imported, options.output)
             if imported.left_out:

@@ -74,8 +74,7 @@ def preemptions(
         server.get(("preemptions",), {"limit": "1", **filters}, quiet=True)  # its clock
     asked = {**filters, **times(server, since, until)}
     found = server.all(("preemptions",), asked, limit=limit)
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     table_of(_FIELDS, found["items"], wide=options.wide, none="no preemptions found")
 
@@ -99,8 +98,7 @@ def _shares(item: Document) -> Lines:
 def _exposure(options: Options, workload: str, namespace: str | None, as_of: When) -> None:
     server, path, of = workload_of(options, workload, namespace, as_of)
     found = server.get((*path, "exposure"))
-    if options.output != "table":
-        printing.document(found, options.output)
+    if printing.as_document(found, options.output):
         return
     name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
     if of["phase"] != "Admitted":

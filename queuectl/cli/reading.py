@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -21,9 +21,6 @@ from queuectl.cli.rest import Document, NoAnswer, NotThere, Server
 from queuectl.cli.selecting import Show
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import Phase
-
-if TYPE_CHECKING:
-    from queuectl.cli.selecting import Show
 
 When = datetime | timedelta | None
 _with_selections = partial(with_options, formats=SELECTIONS)

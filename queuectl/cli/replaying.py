@@ -15,6 +15,7 @@ from queuectl.cli.importing import read_policies
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, Options, command, with_options
 from queuectl.cli.progress import done_of
+from queuectl.cli.reading import AS_OF
 from queuectl.cli.simulating import check_picture, draw_in
 from queuectl.screen.text import figure
 
@@ -149,12 +150,7 @@ def _amount(one: Document | None, what: str) -> str:
 
 @command("dump")
 @click.argument("tree", required=False)
-@click.option(
-    "--as-of",
-    type=Since(),
-    metavar="TIME",
-    help="The state at an earlier time: 90m, 12h, 3d ago, or a time (UTC).",
-)
+@AS_OF
 @click.option("--anonymous", is_flag=True, help="Replace names and UIDs, leave out free text and labels.")
 @click.option(
     "--run-seconds",
