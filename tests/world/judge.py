@@ -241,7 +241,9 @@ class Judge:
             elif obj is None:
                 self._violated(f"{stored.ref} is gone, and the ledger has it {stored.phase}")
             elif stored.attempt is not None and stored.attempt.state is AttemptState.EVICTING:
-                self._violated(f"{stored.ref} is still being evicted")
+                # No controller stops a forged Job: it holds the quota of what it names its controller.
+                if (stored.ref.namespace, stored.ref.name) not in self._actions.forged:
+                    self._violated(f"{stored.ref} is still being evicted")
             elif stored.attempt is not None and KINDS.registry[stored.ref.kind].suspended(obj):
                 self._violated(f"{stored.ref} is admitted, and suspended")
         self._known(cluster)
