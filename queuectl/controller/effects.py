@@ -250,7 +250,9 @@ class Lanes:
         job = lane.jobs.popleft()
         if isinstance(job, Effect):
             self._since.pop(job.key, None)
-        lane.tries, lane.denials, lane.alive_since = 0, 0, None
+        lane.tries = lane.denials = 0
+        if not isinstance(job, Notice):
+            lane.alive_since = None
         if lane.jobs:
             self._make_ready(workload, lane)
         else:

@@ -225,6 +225,35 @@ def test_what_is_to_fail_has_a_minute_wherever_the_clock_of_the_ledger_is(ahead:
     assert TO_FAIL <= at < 2 * TO_FAIL
 
 
+def test_an_event_between_two_counts_does_not_begin_the_time_without_a_word_anew() -> None:
+    """After so long, what is suspended makes no pods any more: an alarm would keep its quota for longer."""
+    asked: list[float] = []
+
+    class Silent(OneAfterAnother):
+        async def anything_alive(self, *_: object, still: float = 0.0, **__: object) -> bool:
+            asked.append(still)
+            if len(asked) == 4:
+                lanes.add_notices([(job.id, Notice(job.ref, "StillTerminating", "was evicted"))])
+            return len(asked) < 8
+
+    loop, cluster, job = virtual_loop(Random(1)), Silent(), workload("c")
+    lanes = Lanes(cluster, lambda _: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    cluster.answer.set()
+
+    async def count() -> None:
+        async with asyncio.timeout(600), asyncio.TaskGroup() as tasks:
+            tasks.create_task(lanes.run())
+            lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+            while len(asked) < 8:
+                await asyncio.sleep(1.0)
+            lanes.stop()
+
+    loop.run_until_complete(count())
+    loop.close()
+    assert cluster.written == ["Event c"]
+    assert asked == sorted(asked), "the time without a word begins with the first count"
+
+
 class Restarted(JobCluster):
     """Another client starts its object again at once after each stop."""
 
