@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 
 _STILL, _STILL_AFTER_FAULTS = 15.0, 40.0
 """Seconds without a write: longer than pods take to end; than every backoff."""
-_STILL_UNDONE: Final = TO_FAIL + 40.0
+_STILL_UNDONE: Final = 2 * (TO_FAIL + 40.0)
 """Where a write is not acknowledged or an attempt is evicted: longer than a stop waits for the operator to
-fail its object, or for a pod that may be on its way. It looks again 30 s after its last try."""
+fail its object, or for a pod that may be on its way, with 30 s between two tries. Twice: a count of pods is
+void if an event meanwhile said that the object runs, which a watch that lags may say late."""
 _AFTER_SILENCE: Final = 120.0
 """Seconds after a watch fell silent or a request was left without an answer: longer than until a silent
 watch is found, and than a page of a list is waited for."""
