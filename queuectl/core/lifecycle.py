@@ -504,7 +504,7 @@ def _runs_again(entry: Entry) -> bool:
     return _after_our_write(entry, Verb.STOP)
 
 
-def _ended(entry: Entry) -> Step | None:
+def _ended(entry: Entry) -> Step | Resend | None:
     """It is finished or deleted: the attempt is closed once nothing of it is alive (L5, L6)."""
     attempt, seen, outcome = entry.attempt, entry.observation, _outcome(entry)
     assert attempt is not None
@@ -512,6 +512,12 @@ def _ended(entry: Entry) -> Step | None:
         return None
     quiet = seen is not None and seen.finished and seen.quiet and not entry.loose_pods
     if quiet or entry.pods_gone:
+        if entry.unacknowledged is Verb.START and not entry.gone:
+            # A start that is on its way may still let a pod of a group run.
+            if not entry.start_refused:
+                return None
+            if not entry.dispatched:  # an earlier process may have sent it
+                return Resend(Verb.START)
         return Retire(entry.id, entry.ref, attempt.number, outcome)
     return _while_pods_exist(entry, attempt)
 

@@ -57,7 +57,7 @@ class GroupWrites:
         quota = {one.name: one.count for one in pod_sets if not names_claim(one.name)}
         unit, version, invalid = None, 0, dict[tuple[str, int], Invalid]()
         for _ in range(_TRIES):
-            _, unit, obj = await self._read(kind, effect)
+            found, unit, obj = await self._read(kind, effect)
             if unit is None:
                 return gone(effect)
             if _is_another(kind, effect, unit, obj):
@@ -66,6 +66,8 @@ class GroupWrites:
             due = [one for one in unit.held if _takes(room, one.pod_set)]
             version = max(version, obj["metadata"]["generation"])
             if not due:
+                if unit.started and not unit.active:  # a start that is late must not reach those that wait
+                    await self._record(_records(effect, found), set())
                 return done(effect, version)
             # Refused, and not changed since: it would be refused again.
             denied: ApiError | None = next(

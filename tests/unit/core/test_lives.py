@@ -136,6 +136,37 @@ def test_a_workload_started_before_a_crash_runs_on_although_its_queue_changed() 
     assert [effect.key.verb for effect in world.engine.take_effects()] == [Verb.START]
 
 
+def test_what_ends_while_its_start_is_on_its_way_holds_its_quota_until_the_start_is_settled() -> None:
+    """A pod of a group that the start reaches late would run without quota."""
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a"))
+    world.run()
+    (start,) = world.engine.take_effects()
+    ended = observed(
+        workload("a"), suspended=False, generation=2, finished=WorkloadOutcome.SUCCEEDED, quiet=True
+    )
+    world.tell(ended)
+    assert world.run() == []
+    world.tell(EffectSettled(start.key, Result.DONE, 2))
+    assert [type(d) for d in world.run()] == [Retire]
+
+
+def test_after_a_crash_the_start_of_what_has_ended_is_settled_before_its_quota_returns() -> None:
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a"))
+    world.run()
+    (admit,) = (e.attempt for e in engine_state.entries(world.engine).values())
+    outcome = WorkloadOutcome.SUCCEEDED
+    ended = observed(
+        workload("a"), suspended=False, generation=2, admission=admit, finished=outcome, quiet=True
+    )
+    world = restarted(world, Verb.START, ended)
+    assert world.run() == []
+    (start,) = world.engine.take_effects()
+    world.tell(EffectSettled(start.key, Result.REFUSED), ended)
+    assert [type(d) for d in world.run()] == [Retire]
+
+
 def test_a_read_from_before_a_deletion_does_not_restore_the_workload() -> None:
     world = World(queue("cq", 0), LQ)
     world.submit(workload("a"))

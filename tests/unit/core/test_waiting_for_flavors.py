@@ -79,6 +79,7 @@ def test_what_does_not_fit_waits_for_the_first_flavor_and_takes_the_next_one_exa
 def test_the_first_flavor_is_taken_when_it_becomes_available_meanwhile() -> None:
     world = pools({"spot": 1, "dear": 4}, 600)
     asks(world, workload("first"), workload("second", created=1))
+    world.settle()
     over = {"suspended": False, "finished": WorkloadOutcome.SUCCEEDED, "generation": 2}
     world.tell(observed(workload("first"), **over))
     assert taken(world.run()) == {"second": "spot"}

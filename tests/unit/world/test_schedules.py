@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.world.schedule import schedule
@@ -19,3 +21,11 @@ def test_the_same_seed_gives_the_same_bytes_of_history() -> None:
     assert first.story == second.story
     assert (first.digest, first.callbacks, first.seconds) == (second.digest, second.callbacks, second.seconds)
     assert play_schedule(schedule(10)).digest != first.digest
+
+
+@pytest.mark.parametrize(("seed", "kept"), [(114841, (0, 1, 2, 3, 5)), (119661, (1, 2, 3, 4, 5, 6))])
+def test_a_start_that_is_late_reaches_no_pod_of_a_group_that_has_ended(
+    seed: int, kept: Sequence[int]
+) -> None:
+    """One pod has ended, the request for another is still on its way: to the next leader, and to the same."""
+    assert play_schedule(schedule(seed).only(kept)).violations == []
