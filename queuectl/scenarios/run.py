@@ -9,11 +9,19 @@ from typing import Any, Final, NamedTuple
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.model.events import ContextGone, ContextObserved, Event, PolicyObserved, TimeCame
+from queuectl.core.model.events import (
+    ContextGone,
+    ContextObserved,
+    EffectSettled,
+    Event,
+    PolicyObserved,
+    Result,
+    TimeCame,
+)
 from queuectl.core.model.policy import ClusterQueue, LocalQueueName, Node
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import format_amount
-from queuectl.core.model.workload import Assignment, PodSetAssignment
+from queuectl.core.model.workload import Assignment, PodSetAssignment, Verb
 from queuectl.scenarios import findings
 from queuectl.scenarios.build import SOURCE, beginning, over, settings
 from queuectl.scenarios.documents import (
@@ -115,7 +123,11 @@ class ScenarioRun:
 
     def _change(self, step: ScenarioStep) -> None:
         if step.do == "deleteWorkloads":
-            self._engine.handle([over(self._workloads[name]) for name in step.workloads])
+            gone = [over(self._workloads[name]) for name in step.workloads]
+            ids = {one.workload.id for one in gone}
+            keys = self._engine.unacknowledged()
+            started = [key for key in keys if key.workload in ids and key.verb is Verb.START]
+            self._engine.handle([*(EffectSettled(key, Result.DONE, 1) for key in started), *gone])
             self._gone.update(step.workloads)
         elif step.do != "requeueInadmissible":
             self._engine.handle([*self._nodes_changed(step), TimeCame(self._now)])
