@@ -125,6 +125,7 @@ class ScenarioRun:
         if step.do == "deleteWorkloads":
             gone = [over(self._workloads[name]) for name in step.workloads]
             ids = {one.workload.id for one in gone}
+            # Quota of what ends while its start is on its way would wait for that (L5).
             keys = self._engine.unacknowledged()
             started = [key for key in keys if key.workload in ids and key.verb is Verb.START]
             self._engine.handle([*(EffectSettled(key, Result.DONE, 1) for key in started), *gone])

@@ -82,6 +82,7 @@ def keep(
     *,
     claim: PreemptionClaim | None = None,
 ) -> Keep:
+    """Return the decision that a workload goes on waiting; it is a row of the ledger if the reason is new."""
     recorded = entry.reason is None or entry.reason.key != reason.key
     return Keep(entry.id, entry.ref, reason, recorded, evaluation=evaluation, claim=claim)
 

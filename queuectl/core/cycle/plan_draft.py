@@ -225,14 +225,12 @@ class PlanDraft:
         state, tree = self._state, self._state.tree
         claims: ClaimsByRoot = {}
         granted: ClaimsByRoot = {}
-        of_granted: set[str] = set()
         for claim in state.claims.by_queue.values():
             if claim.state is not ClaimState.FIRST:
                 left = claim.without(self.snapshot.released)
                 there = claims if left.victims else granted
                 there.setdefault(tree.root_of(claim.cluster_queue), []).append(left)
-                if not left.victims:
-                    of_granted.add(claim.cluster_queue)
+        of_granted = {claim.cluster_queue for claim in chain.from_iterable(granted.values())}
         helped = self._helped(chain.from_iterable(claims.values())) if claims else set()
         requeued: Groups = {}
         if self.freed:

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from queuectl.core.committed_plans import restore
+from queuectl.core.cycle.nomination import PreemptionSimulation
+from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.features.feature_set import new_state
-from queuectl.core.limits import Snapshot
 from queuectl.core.model.resources import FlavorResource, Usage
 from queuectl.core.observed_events import fold
-from queuectl.core.preemption.classical import classical_victims
-from queuectl.core.preemption.fair import fair_victims
-from queuectl.core.preemption.search import PreemptionSearch, Target
 from queuectl.scenarios.build import SOURCE, beginning, identity, settings
 from queuectl.scenarios.documents import Cycle, Expect, ScenarioVictim, ScenarioWorkload
 from queuectl.scenarios.findings import Difference, differences
@@ -39,41 +37,22 @@ def _victims(scenario: Scenario, incoming: Mapping[str, Any]) -> tuple[ScenarioV
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)
-    snapshot = Snapshot(
-        tree=state.tree,
-        limits=state.limits,
-        queues=state.directory.queues,
-        entries=state.entries,
-        holders=state.holders,
-        configuration=state.configuration,
-        now=document.config.now,
-    )
     workload = next(one for one in document.workloads if one.reference == incoming["workload"])
     usage, needed = _request(workload, incoming["assignment"])
-    search = PreemptionSearch(
-        snapshot,
-        snapshot.tree.queue(incoming["clusterQueue"]),
-        state.entries[identity(workload)],
-        snapshot.tree.numbered(usage),
-        [snapshot.tree.cell(cell) for cell in needed],
-    )
+    cells = state.tree.numbered(usage)
+    with state.limits.trying() as trial:
+        snapshot = PlanDraft(state, document.config.now, 1, trial).snapshot
+        flavors = state.directory.queue_flavors(incoming["clusterQueue"])
+        simulation = PreemptionSimulation(snapshot, state.entries[identity(workload)], flavors)
+        found = simulation.victims(cells, [state.tree.cell(cell) for cell in needed])
     return tuple(
         ScenarioVictim(
             workload=start.references[entry.id],
             reason=cause,
             cluster_queue=entry.attempt.assignment.cluster_queue if entry.attempt else None,
         )
-        for entry, cause in _targets(search)
+        for entry, cause in found
     )
-
-
-def _targets(search: PreemptionSearch) -> list[Target]:
-    if not search.rules.enabled:
-        return []
-    if search.tree.shares_fairly(search.node):
-        root = search.tree.root(search.node)
-        return fair_victims(search, root.sharing.strategies or search.configuration.strategies)
-    return classical_victims(search)
 
 
 def _request(workload: ScenarioWorkload, assignment: Mapping[str, Any]) -> tuple[Usage, set[FlavorResource]]:
