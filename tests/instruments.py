@@ -1,6 +1,6 @@
 """Malformed input, schedules of the simulated system and crashes at its writes, as one table.
 
-`python -m tests.instruments [--seconds 60] [--schedules 10000] [--every 1]`
+`python -m tests.instruments [--seconds 120] [--schedules 10000] [--every 1]`
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Final
 
 from tests.fuzz.command import ROW, fuzzed
 from tests.fuzz.targets import TARGETS
+from tests.world.aimed import AIMED
 from tests.world.command import crashed, played, tell_coverage, tell_violations
+from tests.world.crash_points import awaits
 from tests.world.on_postgres import played_on_postgres
 from tests.world.world import Outcome
 
@@ -27,7 +29,7 @@ ON_POSTGRES: Final = 50
 def main() -> int:
     """Returns the exit status: 1 if there is any violation."""
     parser = argparse.ArgumentParser("python -m tests.instruments", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of CPU for each target of tests.fuzz")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of CPU for each place of tests.fuzz")
     parser.add_argument("--schedules", type=int, default=10_000, help="default 10000")
     parser.add_argument("--seed", type=int, default=1, help="of the first, default 1")
     parser.add_argument("--every", type=int, default=1, help="crash at each write, or each EVERYth")
@@ -38,7 +40,7 @@ def main() -> int:
     seeds = range(given.seed, given.seed + given.schedules)
     violations += row("schedules", played(seeds, os.cpu_count() or 1), coverage=True)
     violations += row("on Postgres too", played_on_postgres(seeds[::ON_POSTGRES]), shrink=False)
-    violations += row("crash points", crashed(given.every), tell=False)
+    violations += row("crash points", crashed(given.every, AIMED, set(awaits())), tell=False)
     return 1 if violations else 0
 
 

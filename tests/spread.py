@@ -28,9 +28,9 @@ _SITE: Final = re.compile(r"^(?P<folder>[^:]+)/[^:]+::.*\[.*?\bsite=(?P<site>[\w
 _PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|in_process|as-1\.\d+)[-\]]")
 
 LONGEST: Final = (
+    "tests/acceptance/world",
     "tests/acceptance/operators",
     "tests/acceptance/e2e",
-    "tests/acceptance/world",
     "tests/acceptance/gate",
     "tests/integration/test_smoke.py",
     "tests/integration/kube_api",

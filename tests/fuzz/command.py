@@ -6,6 +6,7 @@ import argparse
 import gc
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from random import Random
@@ -27,7 +28,7 @@ class Violation(NamedTuple):
 def main() -> int:
     """Returns the exit status: 1 if there is any violation."""
     parser = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of CPU, for each target, default 60")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of CPU, for each place, default 60")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", help="only the one with this name")
     parser.add_argument("--case", type=int, help="only this one, and print its input")
@@ -46,13 +47,13 @@ def main() -> int:
 
 
 def fuzzed(targets: Sequence[Target], seconds: float, seed: int, *, slower: float = 1.0) -> int:
-    """Print a row for each target; each gets `seconds` of CPU. Returns the number of violations."""
-    total = 0
+    """Print a row for each target; each place gets `seconds` of CPU. Returns the number of violations."""
+    total, shares = 0, Counter(target.place for target in targets)
     for target in targets:
         target.make(Random(0))  # reads the examples
         begun, violations = time.process_time(), list[Violation]()
         for case in count():
-            if time.process_time() - begun > seconds:
+            if time.process_time() - begun > seconds / shares[target.place]:
                 break
             if found := played(target, seed, case, slower=slower):
                 violations.append(found)

@@ -40,6 +40,8 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 class Target(NamedTuple):
+    place: str
+    """Where bytes come in. Targets of one place share its time."""
     name: str
     make: Callable[[Random], Any]
     read: Callable[[Any], str | None]
@@ -416,15 +418,23 @@ def _ask(given: tuple[str, str, bytes, dict[str, str]]) -> str | None:
 
 
 TARGETS: Final = (
-    Target("quantities", _quantity, _read_quantity),
-    Target("workloads", _mutated_workload, _read_workload),
-    Target("pods", lambda random: mutated(random, _pods()), _read_pod),
-    Target("policy", _mutated_policy, _read_policy),
-    Target("reviews", _mutated_review, _read_review),
-    Target("YAML", lambda random: mutated_bytes(random, _yaml_files()), _read_yaml, _OF_A_FILE),
-    Target("configuration", _mutated_configuration, _read_configuration, _OF_A_FILE),
-    Target("import of Kueue", _mutated_import, _read_import, _OF_A_FILE),
-    Target("import of Slurm", lambda random: mutated_bytes(random, _slurm_files()), _read_slurm, _OF_A_FILE),
-    Target("Slurm scripts", lambda random: mutated_bytes(random, _SCRIPT), _read_script, _OF_A_FILE),
-    Target("REST", _request, _ask),
+    Target("quantities", "quantities", _quantity, _read_quantity),
+    Target("objects", "workloads", _mutated_workload, _read_workload),
+    Target("objects", "pods", lambda random: mutated(random, _pods()), _read_pod),
+    Target("policy", "policy", _mutated_policy, _read_policy),
+    Target("objects", "reviews", _mutated_review, _read_review),
+    Target("YAML", "YAML", lambda random: mutated_bytes(random, _yaml_files()), _read_yaml, _OF_A_FILE),
+    Target("configuration", "configuration", _mutated_configuration, _read_configuration, _OF_A_FILE),
+    Target("imports", "import of Kueue", _mutated_import, _read_import, _OF_A_FILE),
+    Target(
+        "imports",
+        "import of Slurm",
+        lambda random: mutated_bytes(random, _slurm_files()),
+        _read_slurm,
+        _OF_A_FILE,
+    ),
+    Target(
+        "imports", "Slurm scripts", lambda random: mutated_bytes(random, _SCRIPT), _read_script, _OF_A_FILE
+    ),
+    Target("REST", "REST", _request, _ask),
 )

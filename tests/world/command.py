@@ -13,7 +13,7 @@ from itertools import repeat
 from statistics import median
 
 from tests.world.aimed import AIMED, NEVER
-from tests.world.crash_points import SCHEDULE, CrashPoint, awaits, crash_points
+from tests.world.crash_points import SCHEDULE, Await, CrashPoint, awaits, crash_points
 from tests.world.on_postgres import played_on_postgres
 from tests.world.planted import BUGS, PlantedBug, planted
 from tests.world.schedule import CELLS, LEAST, PHASES, Schedule, schedule
@@ -131,14 +131,8 @@ def _outcome(seed: int) -> Outcome:
 
 
 def _crash(every: int, seeds: range) -> int:
-    """Crash at the writes of the schedule of crash points, and at awaits that it, one by hand, or one of
-    `seeds` passes."""
-    outcomes = list(crashed(every))
-    left = awaits() - set(play_schedule(SCHEDULE, watched=True).waited)
-    for one in (*AIMED, *map(schedule, seeds)):
-        new = [place for place in play_schedule(one, watched=True).waited if place in left]
-        left -= set(new)
-        outcomes += _crashed(one, crash_points(0, new, every))
+    left = set(awaits())
+    outcomes = list(crashed(every, (*AIMED, *map(schedule, seeds)), left))
     violations = sum(1 for outcome in outcomes if outcome.violations)
     for place in sorted(left):
         print(f"no task has waited at {place}: {NEVER.get(place.text, '?')}")
@@ -147,10 +141,20 @@ def _crash(every: int, seeds: range) -> int:
     return 1 if violations or any(place.text not in NEVER for place in left) else 0
 
 
-def crashed(every: int) -> Iterator[Outcome]:
-    """The schedule of crash points once for each; violations are printed."""
+def crashed(every: int, others: Iterable[Schedule], left: set[Await]) -> Iterator[Outcome]:
+    """The schedule of crash points once for each, or each `every`th, of its writes and awaits; and `others`
+    for the awaits in `left` that they pass. What is passed is taken out of `left`. Violations are printed.
+    """
     whole = play_schedule(SCHEDULE, watched=True)
-    return _crashed(SCHEDULE, crash_points(whole.writes, whole.waited, every))
+    left -= set(whole.waited)
+    yield from _crashed(SCHEDULE, crash_points(whole.writes, whole.waited, every))
+    for one in others:
+        whole = play_schedule(one, watched=True)
+        if whole.violations:
+            yield whole
+        new = [place for place in whole.waited if place in left]
+        left -= set(new)
+        yield from _crashed(one, crash_points(0, new, every))
 
 
 def _crashed(schedule: Schedule, points: Iterable[CrashPoint]) -> Iterator[Outcome]:

@@ -10,8 +10,8 @@ from tests.fuzz.command import fuzzed
 from tests.fuzz.targets import TARGETS
 from tests.instruments import HEAD
 
-SECONDS = 10.0
-"""Of CPU, for each target."""
+SECONDS = 60.0
+"""Of CPU, for each place."""
 
 
 @pytest.mark.usefixtures("table")
