@@ -56,8 +56,6 @@ class Found:
     """Numbers of workloads on the pages."""
     seen: float = 0.0
     """Seconds from the controller's start until the ledger had a reason for each pending Job."""
-    told: float = 0.0
-    """Seconds from there until the controller had nothing more to write."""
     started: float = 0.0
     """Starts per second in that time."""
     memory: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -90,7 +88,9 @@ async def _run(scale: int, profile: Path | None = None) -> Report:
                 await make_jobs(place, _jobs(names, waiting + spaces), done)
             controller = await place.controller()
             try:
-                await _told(place, controller, waiting, found)
+                began = time.perf_counter()
+                await decided(place, controller, waiting, "rest")  # the Events that say so take much longer
+                found.seen = time.perf_counter() - began
                 async with rest_server(place, profile) as (server, url):
                     token = await reader(place, names[:readable])
                     await _measure(place, controller, server, url, token, seconds, found)
@@ -120,16 +120,6 @@ async def make_jobs(place: Site, jobs: Iterator[tuple[str, Object]], done: Advan
     ):
         for _ in range(_AT_ONCE):
             tasks.create_task(create())
-
-
-async def _told(place: Site, controller: ChildProcess, waiting: int, found: Found) -> None:
-    """Wait until each has its reason in the ledger and in an event."""
-    began = time.perf_counter()
-    await decided(place, controller, waiting, "rest")
-    found.seen = time.perf_counter() - began
-    began = time.perf_counter()
-    await until(place.events_at_rest(), 1800, 3.0)
-    found.told = time.perf_counter() - began
 
 
 async def decided(place: Site, controller: ChildProcess, waiting: int, benchmark: str) -> None:
@@ -262,7 +252,6 @@ def _report(found: Found, waiting: int, spaces: int, readable: int) -> Report:
         ("workloads on a page, at most", float(max(found.items))),
         ("KB of a page, at most", found.bytes / 1e3),
         ("s until the controller had a reason for each", found.seen),
-        ("s more until an Event had told each", found.told),
         *((f"MB of {name} at the end", now / 1e6) for name, (now, _) in found.memory.items()),
         *((f"CPU of {name}, cores", cpu) for name, cpu in found.cpu.items()),
     )
