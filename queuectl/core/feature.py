@@ -193,7 +193,7 @@ class Feature:
     def decided(self, decision: Decision, entry: Entry) -> None:
         """Take a decision of `decisions`, which `entry` has already."""
 
-    def charged(self, entry: Entry, attempt: Attempt) -> None:
+    def charged(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         """`entry` holds quota for this attempt from now on."""
 
     def recharged(self, entry: Entry, attempt: Attempt) -> None:

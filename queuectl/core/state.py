@@ -389,7 +389,7 @@ class EngineState:
         self.requeuer.charged.append(entry)
         self.changed_queues.add(queue)
         for feature in self.features.active:
-            feature.charged(entry, attempt)
+            feature.charged(entry, attempt, self.now)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
         """The counts of its open attempt changed, or what else its pods follow from."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from queuectl.core.decisions import Plan
 from queuectl.core.model.start_conditions import NamedWorkload
@@ -19,6 +19,23 @@ from queuectl.core.model.workload import (
 
 class LostLeadership(Exception):
     """A newer epoch is in the ledger: this process must stop deciding."""
+
+
+class Stored(NamedTuple):
+    """How much a ledger has, or is known to have."""
+
+    decision: int = 0
+    """Sequence of the last one."""
+    transactions: int = 0
+
+    def check(self, known: Stored) -> None:
+        """Raises LostLeadership if the ledger has less than is known to be stored."""
+        if self.decision < known.decision or self.transactions < known.transactions:
+            raise LostLeadership(
+                f"the ledger is at decision {self.decision}, transaction {self.transactions}, this process "
+                f"has stored decision {known.decision}, transaction {known.transactions}: the database was "
+                "restored from a backup, or is a replica that lacks the last transactions"
+            )
 
 
 class LedgerUnavailable(Exception):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -80,6 +81,8 @@ class MemoryStore:
     """The rows of one cluster. Several MemoryLedgers may share one, as leaders share a database."""
 
     epoch: int = 0
+    epochs: int = 0
+    """The highest that was ever taken: those in Postgres are times, which do not go back."""
     holder: str = ""
     sequence: int = 0
     config_sequence: int = 0
@@ -91,6 +94,8 @@ class MemoryStore:
     attributions: dict[str, StoredAttribution] = field(default_factory=dict)
     booked: dict[tuple[WorkloadId, int], Attribution | None] = field(default_factory=dict)
     """What each attempt is booked on."""
+    begun: dict[tuple[WorkloadId, int], datetime] = field(default_factory=dict)
+    """When each attempt began to hold quota."""
     ended_holds: list[EndedHold] = field(default_factory=list)
     effects: dict[EffectKey, int] = field(default_factory=dict)
     closed_effects: dict[int, EffectRow] = field(default_factory=dict)
@@ -111,6 +116,22 @@ class MemoryStore:
     demands: dict[str, tuple[int, ClusterQueueDemand]] = field(default_factory=dict)
     nodes: dict[str, tuple[int, NodeFacts]] = field(default_factory=dict)
     budget: list[tuple[int, int, BudgetEntry]] = field(default_factory=list)
+
+    def copy(self) -> MemoryStore:
+        """Of the tables: their rows are values."""
+        return MemoryStore(**{one.name: copy(getattr(self, one.name)) for one in fields(self)})
+
+    def become(self, earlier: MemoryStore) -> None:
+        """Lack what was stored since. Readers of a table keep reading it."""
+        for one in fields(self):
+            now, then = getattr(self, one.name), getattr(earlier, one.name)
+            if isinstance(now, dict):
+                now.clear()
+                now.update(then)
+            elif isinstance(now, list):
+                now[:] = then
+            elif one.name != "epochs":
+                setattr(self, one.name, then)
 
 
 class _Journal:
@@ -158,7 +179,8 @@ class MemoryLedger:
         self.store = store if store is not None else MemoryStore()
 
     async def take_epoch(self, holder: str) -> int:
-        self.store.epoch += 1
+        self.store.epochs += 1
+        self.store.epoch = self.store.epochs
         self.store.holder = holder
         self.store.batches.clear()
         return self.store.epoch
@@ -178,7 +200,7 @@ class MemoryLedger:
             workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))),
             configs=tuple(self._in_force()),
             effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),
-            past_usage=self._past_usage(store.now),
+            past_usage=self._past_usage(store.now, workloads),
             budget_sums=self._budget_sums(),
             budget_entries=tuple(one for *_, one in store.budget if self._is_open(one)),
         )
@@ -194,7 +216,8 @@ class MemoryLedger:
                 sums[one.budget, one.subject, one.resource, one.period] += one.used
         return tuple(BudgetSum(*key, used) for key, used in sorted(sums.items()) if used)
 
-    def _past_usage(self, now: datetime | None) -> tuple[UsageSum, ...]:
+    def _past_usage(self, now: datetime | None, then: Iterable[StoredWorkload]) -> tuple[UsageSum, ...]:
+        """`then`: the workloads that were open at that time."""
         sharing = self._settings.usage_sharing
         if sharing is None or not sharing.half_life or now is None:
             return ()
@@ -205,6 +228,12 @@ class MemoryLedger:
                 for line in hold.lines:
                     held = {line.resource: line.pods * line.amount}
                     history.add_interval(hold.accounts, held, hold.start, hold.end)
+        for one in then:
+            if (attempt := one.attempt) is not None:
+                accounts = usage_accounts(attempt.assignment.cluster_queue, one.attribution)
+                held = {resource: -amount for resource, amount in attempt.assignment.resources().items()}
+                admitted, begun = min(attempt.admitted_at, now), self.store.begun[one.id, attempt.number]
+                history.add_interval(accounts, held, admitted, begun)
         return history.sums(now)
 
     def _evictions(self) -> dict[WorkloadId, tuple[datetime, WorkloadId | None]]:
@@ -325,6 +354,7 @@ class MemoryLedger:
         for opened in segment.opened:
             held = tuple(lines.get(opened.workload, ()))
             self._open(opened, held, journal)
+            journal.put(store.begun, (opened.workload, opened.number), now)
             journal.put(store.holds, (opened.workload, opened.number), held)
         for sequence, effect in segment.effects:
             journal.put(store.effects, effect, sequence)
@@ -428,7 +458,8 @@ class MemoryLedger:
         if closes:
             lines = journal.drop(store.holds, (move.workload, move.number))
             accounts = usage_accounts(attempt.assignment.cluster_queue, workload.attribution)
-            journal.append(store.ended_holds, EndedHold(accounts, lines, attempt.admitted_at, now))
+            begun = store.begun[move.workload, move.number]
+            journal.append(store.ended_holds, EndedHold(accounts, lines, begun, now))
 
     def _resize(self, resized: ResizedAttempt, now: datetime, journal: _Journal) -> None:
         store, key = self.store, (resized.workload, resized.number)
@@ -451,7 +482,7 @@ class MemoryLedger:
                 given_back.append(before._replace(pods=before.pods - line.pods))
         # As if the remaining part had been a hold of its own from the start: the sums are equal.
         accounts = usage_accounts(attempt.assignment.cluster_queue, workload.attribution)
-        ended = EndedHold(accounts, tuple(given_back), attempt.admitted_at, now)
+        ended = EndedHold(accounts, tuple(given_back), store.begun[key], now)
         journal.append(store.ended_holds, ended)
         journal.put(store.holds, key, tuple(held.values()))
         assignment = replace(attempt.assignment, pod_sets=pod_sets_from_json(resized.pod_sets))

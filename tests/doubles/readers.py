@@ -67,7 +67,7 @@ class ReadableLedger(MemoryLedger):
             raise NotStored(when, self._first_decision().now)
         snapshot = snapshot_at(self.store, rows, when, self._settings.preemptions_count_for)
         capacities = self._capacities_at(when, flavors_of(snapshot.configs))
-        past_usage = self._past_usage(snapshot.now)
+        past_usage = self._past_usage(snapshot.now, snapshot.workloads)
         return replace(snapshot, past_usage=past_usage, nodes=nodes, capacities=capacities)
 
     async def first_capacity(self) -> datetime | None:

@@ -20,7 +20,7 @@ from tests.world import objects
 from tests.world.faults import Fault
 from tests.world.readers import READERS
 from tests.world.replica import Replica
-from tests.world.schedule import OPERATORS, TEAMS, Step
+from tests.world.schedule import LOSS, OPERATORS, TEAMS, Step
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -99,6 +99,7 @@ class Actions:
             "sink fails": self._sink_fails,
             "database": self._database,
             "database clock": self._database_clock,
+            LOSS: self._lose,
         }
 
     async def do(self, step: Step) -> None:
@@ -410,6 +411,11 @@ class Actions:
         until = self._world.loop.time() + seconds
         for name in [client] if client else (*self._world.replicas, READERS):
             self._world.database.faults.append(Fault(kind, name, until, rate))
+
+    async def _lose(self, transactions: int, seconds: float) -> None:
+        self._meets(LOSS)
+        self._world.database.lose(transactions)
+        await self._database("database away", "", seconds, 1.0)
 
     async def _database_clock(self, seconds: float) -> None:
         self._meets("database clock")

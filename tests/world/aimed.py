@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.world.schedule import FAMILIES, OF_CLUSTER, Schedule, Step
+from tests.world.schedule import FAMILIES, LOSS, OF_CLUSTER, Schedule, Step
 
 
 def _aimed(seed: int, *steps: Step, kinds: tuple[str, ...] = FAMILIES[0]) -> Schedule:
@@ -150,6 +150,15 @@ AIMED: Final = (
         Step(5.0, "stray", ("team-a", "w1")),
         kinds=("TrainJob", "JobSet"),
     ),
+    # The database loses what was decided, and then what was acknowledged alone.
+    _aimed(
+        2,
+        _submit(1.0, "team-a", "w0"),
+        _submit(1.5, "team-b", "w1"),
+        Step(3.0, LOSS, (4, 1.0)),
+        _submit(5.0, "guests", "w2"),
+    ),
+    _aimed(2, _submit(1.0, "team-a", "w0"), Step(3.0, LOSS, (1, 0.0))),
 )
 
 NEVER: Final = {

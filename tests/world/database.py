@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from random import Random
@@ -18,8 +19,16 @@ from queuectl.core.model.workload import (
     LedgerSnapshot,
     WorkloadOutcome,
 )
-from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, PlanFailed
+from queuectl.ports.ledger import (
+    Ledger,
+    LedgerRefused,
+    LedgerUnavailable,
+    LostLeadership,
+    PlanFailed,
+    Stored,
+)
 from queuectl.ports.reader import DecisionRow
+from tests.doubles.ledger import MemoryStore
 from tests.doubles.readers import ReadableLedger
 from tests.world.crash_points import BEFORE, LANDED, LOST, STOPPED, Points
 from tests.world.faults import Fault, answer_with, fail, first_met
@@ -30,6 +39,9 @@ T = TypeVar("T")
 _TIMEOUT: Final = 10.0
 """Seconds after which the client of a transaction without an answer gives up."""
 TAKE_EPOCH: Final = "take_epoch"
+_WRITES: Final = (TAKE_EPOCH, "commit")
+_MOST_LOST: Final = 32
+"""Transactions."""
 
 
 class LedgerCall(NamedTuple):
@@ -93,6 +105,13 @@ class RecordedLedger(ReadableLedger):
         self.calls.append(LedgerCall(epoch, what, outcome, repeat))
 
 
+class _Moment(NamedTuple):
+    """The ledger before a transaction."""
+
+    store: MemoryStore
+    calls: int
+
+
 class Database:
     """One for all replicas."""
 
@@ -116,6 +135,13 @@ class Database:
         self._on_fault = on_fault
         self._points = points
         self._thread = loop.thread("database")
+        self.lossy = False
+        """Keep what `lose` needs."""
+        self.on_loss: Callable[[Sequence[DecisionRow]], None] = lambda rows: None
+        """Called with the decisions that are lost."""
+        self._moments: deque[_Moment] = deque(maxlen=_MOST_LOST)
+        self._servers = 0
+        """How many have failed."""
         self._doubtful: set[str] = set()
         """Batches of which a try is without an answer: the ledger looks for them first, and says that a plan
         failed only if it is not stored."""
@@ -127,6 +153,19 @@ class Database:
         if client in REPLICAS:
             self._on_fault(met.kind, what)
         return met.kind
+
+    def lose(self, transactions: int) -> None:
+        """The server fails, and a replica that lacks the last transactions takes its place."""
+        self._servers += 1
+        if not self._moments:
+            return
+        for _ in range(min(transactions, len(self._moments))):
+            moment = self._moments.pop()
+        store = self.memory.store
+        lost = store.decisions[len(moment.store.decisions) :]
+        store.become(moment.store)
+        del self.memory.calls[moment.calls :]
+        self.on_loss(lost)
 
     def call(  # noqa: C901 (one transaction, from its request to its answer)
         self, client: str, what: str, work: Callable[[], Coroutine[Any, Any, T]], batch: str = ""
@@ -148,23 +187,31 @@ class Database:
             later(0.01, lambda: refuse("connection refused"))
             return answer
 
-        crash = self._points.meet(client, what) if what in ("take_epoch", "commit") else None
+        crash = self._points.meet(client, what) if what in _WRITES else None
         if crash == BEFORE:
             self._points.kill(client)
             return answer
         if crash == STOPPED:
             self._points.stop(client)
 
+        server, kept = self._servers, self.lossy and what in _WRITES
+
         def arrive() -> None:
+            if server != self._servers:
+                refuse("server closed the connection unexpectedly")
+                return
             if self.closed or kind == "serialization":
                 refuse("could not serialize access (SQLSTATE 40001)")
                 return
             if kind == "statement fails" and batch and batch not in self._doubtful:
                 fail(answer, PlanFailed("injected: canceling statement due to statement timeout", "57014"))
                 return
+            moment = _Moment(self.memory.store.copy(), len(self.memory.calls)) if kept else None
             try:
                 work().send(None)
             except StopIteration as done:
+                if moment is not None:
+                    self._moments.append(moment)
                 value = done.value
                 if crash == LANDED:
                     self._points.kill(client)
@@ -193,12 +240,22 @@ class WorldLedger:
         self._database = database
         self._memory = database.memory
         self._client = client
+        self._stored = Stored()
 
     async def take_epoch(self, holder: str) -> int:
         return await self._database.call(self._client, "take_epoch", lambda: self._memory.take_epoch(holder))
 
     async def load(self) -> LedgerSnapshot:
-        return await self._database.call(self._client, "load", self._memory.load)
+        async def load() -> tuple[LedgerSnapshot, Stored]:
+            stored = self._there()
+            stored.check(self._stored)
+            return await self._memory.load(), stored
+
+        snapshot, self._stored = await self._database.call(self._client, "load", load)
+        return snapshot
+
+    def _there(self) -> Stored:
+        return Stored(self._memory.store.sequence, self._memory.store.batch)
 
     async def now(self) -> datetime:
         return await self._database.call(self._client, "now", self._memory.now)
@@ -217,7 +274,9 @@ class WorldLedger:
         batch: str,
         for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
-        async def commit() -> int:
+        async def commit() -> tuple[int, Stored]:
+            if epoch == self._memory.store.epoch:
+                self._there().check(self._stored)
             rows = self._memory.store.decisions
             before = len(rows)
             first = await self._memory.commit(
@@ -225,6 +284,7 @@ class WorldLedger:
             )
             if len(rows) > before or acknowledged:
                 self._database.on_commit(rows[before:], acknowledged)
-            return first
+            return first, self._there()
 
-        return await self._database.call(self._client, "commit", commit, batch)
+        first, self._stored = await self._database.call(self._client, "commit", commit, batch)
+        return first

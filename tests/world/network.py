@@ -25,9 +25,11 @@ from tests.world.faults import Fault, answer_with, fail, first_met
 from tests.world.loop import VirtualLoop
 from tests.world.schedule import (
     DISCOVERY_FAULTS,
+    INVALID,
     REPLICAS,
     REQUEST_FAULTS,
     STATUS_FAULTS,
+    UNAUTHORIZED,
     WATCH_FAULTS,
     WRITE_FAULTS,
 )
@@ -35,8 +37,9 @@ from tests.world.schedule import (
 _CODES: Final = {
     **{"conflict": 409, "forbidden": 403, "denied": 403},
     **{"throttled": 429, "error": 500, "statuses fail": 500},
+    **{UNAUTHORIZED: 401, INVALID: 422},
 }
-_OF_WATCHES: Final = ("forbidden", "throttled", "error", "slow", "hang", "late", "away")
+_OF_WATCHES: Final = (UNAUTHORIZED, "forbidden", "throttled", "error", "slow", "hang", "late", "away")
 """Faults of the requests that begin watches."""
 _LEASES: Final = "leases"
 _LONGEST: Final = 40.0
@@ -108,7 +111,7 @@ class Network:
         elif request.method != "GET":
             own = WRITE_FAULTS
         kind = self.fault(client, resource, own) or self.fault(
-            client, resource, _OF_WATCHES if watch else REQUEST_FAULTS
+            client, resource, _OF_WATCHES if watch else (*REQUEST_FAULTS, UNAUTHORIZED)
         )
         self.sent += 1
         uniform, context = self.random.uniform, self._thread.context()

@@ -58,6 +58,8 @@ async def _repeated(url: str, cluster: str, twin: RecordedLedger) -> list[str]:
                 ledger = PostgresLedger(pool, cluster, settings=SETTINGS.configuration())
                 ledgers[call.epoch] = ledger, cast(int, await call.repeat(ledger, 0))
                 continue
+            if call.epoch not in ledgers:
+                continue  # the ledger has lost it
             ledger, epoch = ledgers[call.epoch]
             outcome = await _outcome(call.repeat(ledger, epoch))
             if outcome != call.outcome:

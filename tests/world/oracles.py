@@ -65,6 +65,8 @@ class Safety:
         """UIDs of workloads that others than the controllers have started, stopped or given reserved
         annotations."""
         self._closed: set[tuple[str, int]] = set()
+        self._lost: set[tuple[str, int]] = set()
+        """Attempts whose admission the ledger has lost: they run until they are found."""
         self._before: dict[str, Object] = {}
         """Objects of workloads and pods as last seen, by UID."""
         self._above: dict[str, str] = {}
@@ -127,6 +129,8 @@ class Safety:
             self.violated(f"{name} was started {self.starts[uid, number]} times by attempt {number}")
         stored = self._ledger.workloads.get(WorkloadId(uid))
         open_attempt = stored.attempt if stored is not None else None
+        if (uid, number) in self._lost:
+            return
         if open_attempt is None or open_attempt.number != number:
             is_open = None if open_attempt is None else open_attempt.number
             self.violated(f"{name} runs by attempt {number}, and the ledger has {is_open} open")
@@ -159,6 +163,7 @@ class Safety:
             new
             and (stored is None or stored.attempt is None)
             and made is not None
+            and (owner, attempt_on(made)) not in self._lost
             and self._hears(made["kind"])
         ):
             self.violated(f"pod {pod['metadata']['name']} was made, and its workload holds no quota")
@@ -183,6 +188,8 @@ class Safety:
             attempt = stored.attempt if stored is not None else None
             if not ours or number is None:
                 self.violated(f"{name} was started by {sender or 'the API server'}, attempt {number}")
+            elif (id, number) in self._lost:
+                pass
             elif attempt is None or attempt.number != number:
                 self.violated(f"{name} runs by attempt {number}, the ledger has {attempt and attempt.number}")
             else:
@@ -222,6 +229,21 @@ class Safety:
             self.violated(f"ledger: {finding}")
         self._within_quota(rows)
         self._limits.committed(rows)
+
+    def lost(self, rows: Sequence[DecisionRow]) -> None:
+        """The ledger has lost these decisions: what was done for them is as if others had done it."""
+        self.replay = Replay()
+        for row in self._ledger.decisions:
+            self.replay.apply(_Row(row))
+            self.replay.forget(_Row(row))
+        self._limits = Limits(self._ledger, self.violated)
+        for row in rows:
+            uid, attempt = str(row.workload), row.attempt or 0
+            self._edited.add(uid)
+            if row.verdict == Verdict.ADMITTED:
+                self._lost.add((uid, attempt))
+            elif row.verdict == Verdict.EVICTED:  # it is admitted still, and may be started again
+                self.starts.pop((uid, attempt), None)
 
     def acknowledged(self, done: Sequence[EffectKey]) -> None:
         """A start is acknowledged when it was made, and a stop when what it stops does not run any more."""

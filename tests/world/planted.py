@@ -63,6 +63,20 @@ BUGS: Final = (
     ),
     # --- ledger
     PlantedBug(
+        "a leader goes on where the database has lost its decisions",
+        "queuectl.ports.ledger:Stored.check",
+        "self.decision < known.decision or self.transactions < known.transactions",
+        "False",
+        aimed=11,
+    ),
+    PlantedBug(
+        "a leader goes on where the database has lost its acknowledgements",
+        "queuectl.ports.ledger:Stored.check",
+        " or self.transactions < known.transactions",
+        "",
+        aimed=12,
+    ),
+    PlantedBug(
         "each try of a commit is another batch",
         _COMMITS + "commit",
         "batch=batch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -55,8 +56,8 @@ class Readers:
     ) -> None:
         self.failing = 0.0
         """Share of the messages that the sink does not accept, or accepts and does not say so."""
-        self.accepted: set[int] = set()
-        """Sequences of the decisions that the sink was told of."""
+        self.accepted: set[tuple[int, int]] = set()
+        """Epochs and sequences of the decisions that the sink was told of."""
         self._loop = loop
         self._database = database
         self._memory = memory
@@ -65,7 +66,7 @@ class Readers:
         self._thread: Thread | None = None
         self._view: View | None = None
         self._book = Book(memory.store.decisions)
-        self._latest = 0
+        self._latest = (0, 0)
         self._first: int | None = None
         """Sequence up to which the sink is told of nothing."""
 
@@ -121,13 +122,20 @@ class Readers:
         fails = self._random.random() < self.failing
         if fails and self._random.random() < 0.5:
             raise SinkFailed("injected: it is away")
-        sequence = int(message.document["sequence"])
-        if sequence not in self.accepted and sequence < self._latest:
-            self._violated(f"the sink is told of decision {sequence} after {self._latest}")
-        self.accepted.add(sequence)
-        self._latest = max(self._latest, sequence)
+        _, epoch, sequence, *_ = message.id.split("/")
+        which = int(epoch), int(sequence)
+        if which not in self.accepted and which < self._latest:
+            self._violated(f"the sink is told of decision {which} after {self._latest}")
+        self.accepted.add(which)
+        self._latest = max(self._latest, which)
         if fails:
             raise SinkFailed("injected: its answer is lost")
+
+    def lost(self) -> None:
+        """The ledger has lost its last decisions, and what was told of them."""
+        for name, cursor in self._book.cursors.items():
+            self._book.cursors[name] = replace(cursor, sequence=min(cursor.sequence, len(self._book.rows)))
+        self._first = None if self._first is None else min(self._first, len(self._book.rows))
 
     # --- at rest
 
@@ -140,7 +148,7 @@ class Readers:
     def check_told(self) -> None:
         """Each decision that the sink's rules select was accepted."""
         due = [
-            found.decision.sequence
+            (row.epoch, row.sequence)
             for row in self._book.rows
             if row.sequence > (self._first or 0) and may_be_told(row)
             for found in [occurrence(self._book.rows, row)]

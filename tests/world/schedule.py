@@ -14,8 +14,9 @@ REQUEST_FAULTS: Final = (
 )
 STATUS_FAULTS: Final = ("statuses fail",)
 """The API server refuses writes of statuses, and no others."""
-WRITE_FAULTS: Final = ("denied",)
-"""Controllers may read, and not write: of aimed schedules alone."""
+UNAUTHORIZED, INVALID = "unauthorized", "invalid"
+WRITE_FAULTS: Final = ("denied", INVALID)
+"""Of writes alone. Denied: controllers may read, and not write; of aimed schedules alone."""
 WATCH_FAULTS: Final = ("lag", "silent", "cut")
 DISCOVERY_FAULTS: Final = ("discovery fails", "discovery misses")
 DATABASE_FAULTS: Final = (
@@ -33,6 +34,10 @@ _WINDOWS: Final = {
     "discovery": DISCOVERY_FAULTS,
     "database": DATABASE_FAULTS,
 }
+LOSS: Final = "transactions lost"
+"""The database's server fails, and a replica takes its place that lacks the last transactions."""
+_SOME: Final = 1 / 5
+"""Share of the schedules that have one of these faults, beside those of their theme."""
 PHASES: Final = ("pending", "admitted", "started", "running", "evicting", "gone")
 """Of a workload: started has no pods yet, and gone is in the ledger alone."""
 TEAMS: Final = {"team-a": 4, "team-b": 4, "guests": 0}
@@ -78,7 +83,7 @@ class Step(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        return self.verb in _FAULTS
+        return self.verb in _FAULTS or self.verb == LOSS
 
     def __str__(self) -> str:
         when = self.when and f" when {'/'.join(self.of) if self.of else 'one'} is {self.when}"
@@ -127,7 +132,7 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
         last = group % 3 == 0
         steps += _together(random, needs, random.uniform(seconds - 15.0 if last else 0.0, seconds))
     kinds = FAMILIES[0] if _CUSTOM in needs else _kinds(Random(f"kinds {seed}"))
-    steps = list(_with_kinds(steps, kinds, seed))
+    steps = [*_with_kinds(steps, kinds, seed), *_some(Random(f"some {seed}"), seconds)]
     return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds, kinds)
 
 
@@ -355,19 +360,26 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "database": (6, _window(DATABASE_FAULTS, 45.0)),
     "database clock": (1, lambda r: (r.choice((-3600.0, -30.0, 30.0, 3600.0)),)),
 }
-CELLS: Final = tuple(
+_CELLS: Final = tuple(
     (kind, phase) for phase in PHASES for kind in (*sum(_WINDOWS.values(), ()), *PLAIN_FAULTS)
 )
 """Each kind of fault with each phase of a workload's life: one schedule after the other aims at some."""
-
+_SOME_CELLS: Final = tuple((kind, phase) for phase in PHASES for kind in (UNAUTHORIZED, INVALID, LOSS))
+CELLS: Final = (*_CELLS, *_SOME_CELLS)
 
 LEAST: Final = 30
 """Of 10,000 schedules, those in which each cell is to be met."""
 _SHARES: Final = {"evicting": 2, "admitted": 3, "started": 3, "gone": 3}
-_AIMS: Final = [cell for turn in range(3) for cell in CELLS if turn < _SHARES.get(cell[1], 1)]
+_AIMS: Final = [cell for turn in range(3) for cell in _CELLS if turn < _SHARES.get(cell[1], 1)]
 """What is rarely met is aimed at twice, or three times; in random order, so that a schedule aims at several
 phases."""
 Random("aims").shuffle(_AIMS)
+
+
+def _some(random: Random, seconds: float) -> Iterator[Step]:
+    if random.random() < _SOME:
+        shares = [_SHARES.get(phase, 1) for _, phase in _SOME_CELLS]
+        yield from _aimed(random, *random.choices(_SOME_CELLS, shares)[0], seconds)
 
 
 def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[Step]:
@@ -381,7 +393,11 @@ def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[St
     if kind in PLAIN_FAULTS:
         yield Step(at, kind, _FAULTS[kind][1](random), phase)
         return
-    verb = next(verb for verb, kinds in _WINDOWS.items() if kind in kinds)
+    if kind == LOSS:
+        lost = random.choice((1, 1, 2, 3, 5, 10, 30))
+        yield Step(at, LOSS, (lost, round(random.uniform(0.0, 10.0), 1)), phase)
+        return
+    verb = next((verb for verb, kinds in _WINDOWS.items() if kind in kinds), "requests")
     yield Step(at, verb, (kind, *window), phase)
     if verb == "discovery":  # it is asked after a change alone
         yield Step(at, "definition changes", (), phase)

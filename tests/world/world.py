@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import chain
+from operator import attrgetter
 from random import Random
 from typing import Any, Final
 from unittest.mock import patch
@@ -44,7 +45,7 @@ from tests.world.operators import Webhooks, operate
 from tests.world.oracles import Safety, phases
 from tests.world.readers import Readers
 from tests.world.replica import KINDS, SETTINGS, Replica
-from tests.world.schedule import FAMILIES, OF_CLUSTER, OPERATORS, REPLICAS, Schedule, Step
+from tests.world.schedule import FAMILIES, LOSS, OF_CLUSTER, OPERATORS, REPLICAS, Schedule, Step
 
 _STARTS_AGAIN: Final = (1.0, 5.0)
 """Seconds from the end of a replica to its next start."""
@@ -160,6 +161,8 @@ class World:
         self.safety = Safety(self.memory.store, self.objects, self.metrics, self.say)
         self.objects.wrote = self._wrote
         self.database.on_commit = self._committed
+        self.database.lossy = any(step.verb == LOSS for step in schedule.steps)
+        self.database.on_loss = self._lost
         self.database.on_refusal = lambda why: self.safety.violated(f"the ledger refuses a plan: {why}")
         self._tokens = identities.tokens
         self._random = Random(f"world {seed}")
@@ -235,6 +238,12 @@ class World:
                     f"    ledger {row.sequence}: {row.verdict}{reason} {place}{attempt} (epoch {row.epoch})"
                 )
         self.safety.committed(rows)
+
+    def _lost(self, rows: Sequence[DecisionRow]) -> None:
+        self.say(f"    the ledger lacks {len(rows)} decisions, and is at {self.memory.store.sequence}")
+        self.safety.lost(rows)
+        self.readers.lost()
+        self._written()
 
     def _written(self) -> None:
         self.last_write = self.loop.time()
@@ -339,7 +348,7 @@ class World:
         await asyncio.sleep(4.0)
         actions = Actions(self)
         begun = self.loop.time()
-        for step in self.schedule.steps:
+        for step in sorted(self.schedule.steps, key=attrgetter("at")):
             await asyncio.sleep(max(0.0, begun + step.at - self.loop.time()))
             self._spawn("step", self._step(actions, step))
         await asyncio.sleep(max(0.0, begun + self.schedule.seconds - self.loop.time()))

@@ -72,7 +72,7 @@ async def past_usage(
                 history.add_interval(held.accounts, held.amounts, held.start, held.end)
         if window[-1].end < since:
             break
-    await _correct_later_starts(connection, cluster, history, sequence if earlier else None)
+    await _correct_starts(connection, cluster, history, now, sequence if earlier else None)
     return history.sums(now)
 
 
@@ -112,13 +112,14 @@ def _accounts(
     return usage_accounts(cluster_queue, Attribution(namespace=namespace, queue=queue, user=user))
 
 
-async def _correct_later_starts(
-    connection: AsyncConnection, cluster: str, history: UsageHistory, last: int | None
+async def _correct_starts(
+    connection: AsyncConnection, cluster: str, history: UsageHistory, now: datetime, last: int | None
 ) -> None:
-    """Subtract from `history` the time between an open attempt's admission and a later start of its hold.
+    """Subtract from `history` the time between an open attempt's admission and the start of its hold.
 
-    The controller counts what an open attempt holds from its admission on. But a smaller hold starts when the
-    attempt shrinks, and a rebuilt hold starts with the rebuild. `last`: as of that decision; None: now.
+    A controller that starts counts what an open attempt holds from its admission on, or from `now` where that
+    is to come: clocks may be set back. But a smaller hold starts when the attempt shrinks, and that of an
+    attempt that was found running when it was found. `last`: as of that decision; None: now.
     """
     row, held = t.hold_line.c, t.attempt.c
     open_then = row.open if last is None else and_(row.from_seq <= last, or_(row.open, row.to_seq > last))
@@ -131,10 +132,11 @@ async def _correct_later_starts(
             and_(held.cluster_id == row.cluster_id, held.workload == row.workload, of_attempt),
         )
         .join(t.attribution, _IS_BOOKED, isouter=True)
-        .where(row.cluster_id == cluster, open_then, row.from_at > held.admitted_at)
+        .where(row.cluster_id == cluster, open_then, row.from_at != held.admitted_at)
     )
     for *whose, resource, count, amount, admitted_at, from_at in await connection.execute(query):
-        history.add_interval(_accounts(*whose), {resource: -count * amount}, admitted_at, from_at)
+        begun = min(admitted_at, now)
+        history.add_interval(_accounts(*whose), {resource: -count * amount}, begun, from_at)
 
 
 async def preemptions(

@@ -35,7 +35,7 @@ from queuectl.ledger.pool import ledger_call, reading, storing
 from queuectl.ledger.rows import configs_in_force, effects_due, last_outcomes, open_workloads
 from queuectl.ledger.write.plan_rows import Beside, Fold
 from queuectl.ledger.write.transaction import Writing
-from queuectl.ports.ledger import LedgerRefused, LostLeadership
+from queuectl.ports.ledger import LedgerRefused, LostLeadership, Stored
 
 _LOAD_TIMEOUT = 120.0
 """Seconds in which the open workloads that were read become values, on a busy machine too."""
@@ -63,8 +63,7 @@ class PostgresLedger:
         self._beside = beside
         self._settings = settings or SchedulingConfiguration()
         self._holder = ""
-        self._stored = 0
-        """The last decision that is known to be stored."""
+        self._stored = Stored()
         self._stored_shapes: set[str] = set()
         """Ids of shapes that are known to be stored, with `queued_at` in `_month`."""
         self._stored_attributions: set[str] = set()
@@ -108,7 +107,9 @@ class PostgresLedger:
         async with reading(self._pool, idle_timeout=_LOAD_TIMEOUT) as connection:
             found = (await connection.execute(_leadership(self._cluster))).one_or_none()
             sequence, now = (found.sequence, found.now) if found else (0, None)
-            self._stored = sequence
+            stored = Stored(sequence, found.batches if found else 0)
+            stored.check(self._stored)
+            self._stored = stored
             return LedgerSnapshot(
                 sequence=sequence,
                 now=now,
@@ -167,11 +168,7 @@ class PostgresLedger:
             if fence is None:
                 raise await self._refusal(connection, epoch, plan.now)
             first = fence.sequence - len(recorded) + 1
-            if first <= self._stored:
-                raise LostLeadership(
-                    f"the ledger is at decision {first - 1}, this process has stored decision "
-                    f"{self._stored}: the database was restored from a backup"
-                )
+            Stored(first - 1, fence.batches - 1).check(self._stored)
             # Only now, with the row locked: a first attempt of this batch may have committed until now.
             known = await writing.begin_batch(batch, epoch, first, fence.batches)
             if known is not None:
@@ -183,7 +180,7 @@ class PostgresLedger:
                 await writing.acknowledge(acknowledged)
                 await writing.store(fold, epoch=epoch, cycle=plan.cycle)
                 await writing.tell_readers(for_readers, fence.batches)
-        self._stored = fence.sequence
+        self._stored = Stored(fence.sequence, fence.batches)
         self._stored_shapes.update(writing.new_shapes)
         self._stored_attributions |= writing.new_attributions
         for ids in (self._stored_shapes, self._stored_attributions):

@@ -251,10 +251,28 @@ async def test_a_leader_under_which_the_database_is_restored_stores_nothing_more
     await _restored(pool, cluster, backup)
     now = await ledger.now()
     with pytest.raises(
-        LostLeadership, match=r"is at decision 0, this process has stored decision 1: .*restored"
+        LostLeadership, match=r"is at decision 0, transaction 0, .* stored decision 1, .*restored"
     ):
         await ledger.commit(plan(enqueue("two"), now=now), [], epoch=epoch, batch="b")
     assert (await _backup(pool, cluster))["sequence"] == 0
+
+
+async def test_a_leader_under_which_a_replica_lacks_only_acknowledgements_stores_nothing_more(
+    pool: AsyncEngine, cluster: str
+) -> None:
+    """No decision is lost: but what it knows to be acknowledged is not."""
+    ledger = PostgresLedger(pool, cluster)
+    epoch = await ledger.take_epoch("leader")
+    await ledger.commit(plan(enqueue("one"), now=await ledger.now()), [], epoch=epoch, batch="a")
+    replica = await _backup(pool, cluster)
+    await ledger.commit(plan(now=await ledger.now()), [], epoch=epoch, batch="b")
+    await _restored(pool, cluster, replica)
+    now = await ledger.now()
+    lost = r"is at decision 1, transaction 1, .* stored decision 1, transaction 2: .* lacks the last"
+    with pytest.raises(LostLeadership, match=lost):
+        await ledger.commit(plan(enqueue("two"), now=now), [], epoch=epoch, batch="c")
+    with pytest.raises(LostLeadership, match=lost):
+        await ledger.load()
 
 
 # --- cancellation

@@ -97,7 +97,8 @@ def restarted(snapshot: LedgerSnapshot) -> UsageHistory:
         if (attempt := stored.attempt) is not None:
             accounts = usage_accounts(attempt.assignment.cluster_queue, stored.attribution)
             amounts = held(attempt.assignment)
-            history.opened(accounts, (stored.id, attempt.number), amounts, attempt.admitted_at)
+            begun = min(attempt.admitted_at, snapshot.now or attempt.admitted_at)
+            history.opened(accounts, (stored.id, attempt.number), amounts, begun)
     return history
 
 
@@ -229,12 +230,13 @@ async def test_a_refused_commit_leaves_no_usage(book: Book) -> None:
     assert (await book.ledger.load()).past_usage == ()
 
 
+@pytest.mark.parametrize("days", [1, -1], ids=["admitted before", "by a clock that was ahead"])
 async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_closed(
-    pool: AsyncEngine, cluster: str
+    pool: AsyncEngine, cluster: str, days: int
 ) -> None:
     book = Book(PostgresLedger(pool, cluster, settings=SETTINGS))
     await book.begin()
-    running = booked(admit("one", now=book.now - timedelta(days=1)))
+    running = booked(admit("one", now=book.now - timedelta(days=days)))
     await book.write(enqueue("one"), running)
     expected = UsageHistory(SHARING)
     amounts = held(running.attempt.assignment)

@@ -70,7 +70,7 @@ class NamespaceLimits(Feature):
 
     # --- what is held
 
-    def charged(self, entry: Entry, attempt: Attempt) -> None:
+    def charged(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         self.room.hold(entry)
 
     def recharged(self, entry: Entry, attempt: Attempt) -> None:

@@ -128,7 +128,7 @@ class Nodes(Feature):
 
     # --- what is held
 
-    def charged(self, entry: Entry, attempt: Attempt) -> None:
+    def charged(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         if self.room:
             # What it was nominated with: its charges need not be computed again.
             self.hold(entry, attempt, entry.shape if entry.workload is not None else ())

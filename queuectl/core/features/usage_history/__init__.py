@@ -31,24 +31,26 @@ class PastUsage(Feature):
         self.history.restore(snapshot.past_usage)
         booked = {one.id: one.attribution for one in snapshot.workloads}
         for entry in entries.values():
-            if entry.attempt is not None:
-                self._opened(entry, entry.attempt, booked.get(entry.id))
+            if (attempt := entry.attempt) is not None:
+                begun = min(attempt.admitted_at, snapshot.now or attempt.admitted_at)
+                self._opened(entry, attempt, booked.get(entry.id), begun)
 
-    def charged(self, entry: Entry, attempt: Attempt) -> None:
-        """Count an attempt from its admission on (U1)."""
-        self._opened(entry, attempt, Attribution.of(entry.workload) if entry.workload is not None else None)
+    def charged(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
+        """Count an attempt from now on: one that was found running may have been admitted before (U5)."""
+        booked = Attribution.of(entry.workload) if entry.workload is not None else None
+        self._opened(entry, attempt, booked, now)
 
-    def _opened(self, entry: Entry, attempt: Attempt, booked: Attribution | None) -> None:
+    def _opened(self, entry: Entry, attempt: Attempt, booked: Attribution | None, begun: datetime) -> None:
         if self.history is not None:
             accounts = usage_accounts(attempt.assignment.cluster_queue, booked)
             key, resources = (entry.id, attempt.number), attempt.assignment.resources()
-            self.history.opened(accounts, key, resources, attempt.admitted_at)
+            self.history.opened(accounts, key, resources, begun, found=attempt.debt)
 
     def resized(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         if self.history is not None:
             key, resources = (entry.id, attempt.number), attempt.assignment.resources()
-            self.history.resized(key, resources, max(now, attempt.admitted_at))
+            self.history.resized(key, resources, now)
 
     def released(self, entry: Entry, attempt: Attempt, now: datetime) -> None:
         if self.history is not None:
-            self.history.closed((entry.id, attempt.number), max(now, attempt.admitted_at))
+            self.history.closed((entry.id, attempt.number), now)

@@ -101,13 +101,17 @@ class UsageHistory:
         attempt: AttemptKey,
         amounts: Mapping[str, int],
         at: datetime,
+        *,
+        found: bool = False,
     ) -> None:
-        """An attempt holds `amounts` from this time on, which counts for each of `accounts`."""
+        """An attempt holds `amounts` from this time on, which counts for each of `accounts`. `found`: it was
+        found running, and counts as if it began then (U5)."""
         opened = _OpenAttempt(tuple(accounts), self._weighted(amounts), _microseconds(at))
         self._open[attempt] = opened
         for used in self._advance(opened.accounts, opened.start):
             used.held += opened.amount
-            used.recent[attempt] = opened
+            if not found:
+                used.recent[attempt] = opened
             self._add(used, -opened.amount, opened.start)
 
     def resized(self, attempt: AttemptKey, amounts: Mapping[str, int], at: datetime) -> None:

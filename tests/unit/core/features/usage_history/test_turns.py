@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from queuectl.core.decisions import Evict
+from queuectl.core.decisions import Admit, Evict
 from queuectl.core.model.policy import (
     NO_PREEMPTION,
     AdmissionFairSharing,
@@ -128,3 +128,23 @@ def test_usage_ends_with_its_decision_where_the_clock_was_set_back_since_a_plan_
         w.pass_time(600)
         used.append(past_usage(w.engine, w.now))
     assert used[0] == used[1] != {}
+
+
+def test_what_is_found_running_counts_from_then_on_whenever_it_was_admitted() -> None:
+    """The ledger has its hold from then on, and a restart counts that. Clocks may be set back."""
+    used = []
+    for before in (0, 3600, -3600):
+        one, w = workload("one", "busy"), world(1)
+        w.submit(one)
+        (attempt,) = (d.attempt for d in w.run() if isinstance(d, Admit))
+        attempt = replace(attempt, admitted_at=w.now - timedelta(seconds=before))
+        w = world(1)  # whose ledger has lost the decision
+        w.tell(observed(one, suspended=False, generation=2, admission=attempt))
+        assert admitted(w.run()) == ["one"]
+        w.pass_time(600)
+        used.append(past_usage(w.engine, w.now))
+        w.tell(observed(one, suspended=False, finished=WorkloadOutcome.SUCCEEDED, generation=2))
+        w.run()
+        used.append(past_usage(w.engine, w.now))
+    assert used == [used[0]] * 6
+    assert used[0] != {}
