@@ -21,14 +21,14 @@ class LostLeadership(Exception):
     """A newer epoch is in the ledger: this process must stop deciding."""
 
 
-class Stored(NamedTuple):
+class LedgerPosition(NamedTuple):
     """How much a ledger has, or is known to have."""
 
     decision: int = 0
     """Sequence of the last one."""
     transactions: int = 0
 
-    def check(self, known: Stored) -> None:
+    def check(self, known: LedgerPosition) -> None:
         """Raises LostLeadership if the ledger has less than is known to be stored."""
         if self.decision < known.decision or self.transactions < known.transactions:
             raise LostLeadership(

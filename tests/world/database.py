@@ -21,11 +21,11 @@ from queuectl.core.model.workload import (
 )
 from queuectl.ports.ledger import (
     Ledger,
+    LedgerPosition,
     LedgerRefused,
     LedgerUnavailable,
     LostLeadership,
     PlanFailed,
-    Stored,
 )
 from queuectl.ports.reader import DecisionRow
 from tests.doubles.ledger import MemoryStore
@@ -240,13 +240,13 @@ class WorldLedger:
         self._database = database
         self._memory = database.memory
         self._client = client
-        self._stored = Stored()
+        self._stored = LedgerPosition()
 
     async def take_epoch(self, holder: str) -> int:
         return await self._database.call(self._client, "take_epoch", lambda: self._memory.take_epoch(holder))
 
     async def load(self) -> LedgerSnapshot:
-        async def load() -> tuple[LedgerSnapshot, Stored]:
+        async def load() -> tuple[LedgerSnapshot, LedgerPosition]:
             stored = self._there()
             stored.check(self._stored)
             return await self._memory.load(), stored
@@ -254,8 +254,8 @@ class WorldLedger:
         snapshot, self._stored = await self._database.call(self._client, "load", load)
         return snapshot
 
-    def _there(self) -> Stored:
-        return Stored(self._memory.store.sequence, self._memory.store.batch)
+    def _there(self) -> LedgerPosition:
+        return LedgerPosition(self._memory.store.sequence, self._memory.store.batch)
 
     async def now(self) -> datetime:
         return await self._database.call(self._client, "now", self._memory.now)
@@ -274,7 +274,7 @@ class WorldLedger:
         batch: str,
         for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
-        async def commit() -> tuple[int, Stored]:
+        async def commit() -> tuple[int, LedgerPosition]:
             if epoch == self._memory.store.epoch:
                 self._there().check(self._stored)
             rows = self._memory.store.decisions

@@ -64,14 +64,14 @@ BUGS: Final = (
     # --- ledger
     PlantedBug(
         "a leader goes on where the database has lost its decisions",
-        "queuectl.ports.ledger:Stored.check",
+        "queuectl.ports.ledger:LedgerPosition.check",
         "self.decision < known.decision or self.transactions < known.transactions",
         "False",
         aimed=11,
     ),
     PlantedBug(
         "a leader goes on where the database has lost its acknowledgements",
-        "queuectl.ports.ledger:Stored.check",
+        "queuectl.ports.ledger:LedgerPosition.check",
         " or self.transactions < known.transactions",
         "",
         aimed=12,

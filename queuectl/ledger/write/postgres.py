@@ -35,7 +35,7 @@ from queuectl.ledger.pool import ledger_call, reading, storing
 from queuectl.ledger.rows import configs_in_force, effects_due, last_outcomes, open_workloads
 from queuectl.ledger.write.plan_rows import Beside, Fold
 from queuectl.ledger.write.transaction import Writing
-from queuectl.ports.ledger import LedgerRefused, LostLeadership, Stored
+from queuectl.ports.ledger import LedgerPosition, LedgerRefused, LostLeadership
 
 _LOAD_TIMEOUT = 120.0
 """Seconds in which the open workloads that were read become values, on a busy machine too."""
@@ -63,7 +63,7 @@ class PostgresLedger:
         self._beside = beside
         self._settings = settings or SchedulingConfiguration()
         self._holder = ""
-        self._stored = Stored()
+        self._stored = LedgerPosition()
         self._stored_shapes: set[str] = set()
         """Ids of shapes that are known to be stored, with `queued_at` in `_month`."""
         self._stored_attributions: set[str] = set()
@@ -107,7 +107,7 @@ class PostgresLedger:
         async with reading(self._pool, idle_timeout=_LOAD_TIMEOUT) as connection:
             found = (await connection.execute(_leadership(self._cluster))).one_or_none()
             sequence, now = (found.sequence, found.now) if found else (0, None)
-            stored = Stored(sequence, found.batches if found else 0)
+            stored = LedgerPosition(sequence, found.batches if found else 0)
             stored.check(self._stored)
             self._stored = stored
             return LedgerSnapshot(
@@ -168,7 +168,7 @@ class PostgresLedger:
             if fence is None:
                 raise await self._refusal(connection, epoch, plan.now)
             first = fence.sequence - len(recorded) + 1
-            Stored(first - 1, fence.batches - 1).check(self._stored)
+            LedgerPosition(first - 1, fence.batches - 1).check(self._stored)
             # Only now, with the row locked: a first attempt of this batch may have committed until now.
             known = await writing.begin_batch(batch, epoch, first, fence.batches)
             if known is not None:
@@ -180,7 +180,7 @@ class PostgresLedger:
                 await writing.acknowledge(acknowledged)
                 await writing.store(fold, epoch=epoch, cycle=plan.cycle)
                 await writing.tell_readers(for_readers, fence.batches)
-        self._stored = Stored(fence.sequence, fence.batches)
+        self._stored = LedgerPosition(fence.sequence, fence.batches)
         self._stored_shapes.update(writing.new_shapes)
         self._stored_attributions |= writing.new_attributions
         for ids in (self._stored_shapes, self._stored_attributions):
