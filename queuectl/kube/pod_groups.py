@@ -105,14 +105,15 @@ class PodGroups:
 
     def observe(self, obj: Json) -> list[Event]:
         """A pod with the label of a group. It says nothing before `take`."""
-        uid = str((obj.get("metadata") or {}).get("uid") or "")
+        metadata = obj.get("metadata") or {}
+        uid, version = str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or "")
         try:
             found = member(obj)
         except BadField:
-            return self.forget(uid, "")
+            return self.forget(uid, version)
         key = _key(obj)
         if self._group_of.get(uid, key) != key:
-            self.forget(uid, "")
+            self.forget(uid, version)
         group = self._groups.setdefault(key, _Group())
         self._group_of[uid], self._changed[key] = key, None
         group.members[uid] = found

@@ -154,7 +154,8 @@ class Reflector(Generic[E]):
             )
             version = version_of(page)
         lost = [key for key in self._known if key not in found]
-        self._tell(event for key in lost for event in leave(self.source, key, self._known, ""))
+        # They went at that version at the latest: what is made of several objects is as new as that.
+        self._tell(event for key in lost for event in leave(self.source, key, self._known, version))
         await self._tell_others()
         self.problem, self._failing_since = None, None
         self._told = Listed(self.source.name, self._workloads())

@@ -298,6 +298,8 @@ async def test_a_lost_delete_is_found_by_the_periodic_list() -> None:
     script.listing(7)
     async with watching(script, timings=replace(QUICK, relist=0.0)) as seen:
         await seen.until(lambda: "-a" in _told(seen))
+        (gone,) = (event for event in seen.events if isinstance(event, WorkloadGone))
+        assert gone.resource_version == "7"  # at the latest
 
 
 async def test_the_age_of_each_source_is_known() -> None:
