@@ -29,3 +29,9 @@ def test_a_start_that_is_late_reaches_no_pod_of_a_group_that_has_ended(
 ) -> None:
     """One pod has ended, the request for another is still on its way: to the next leader, and to the same."""
     assert play_schedule(schedule(seed).only(kept)).violations == []
+
+
+def test_a_group_whose_last_pods_went_unwatched_ends() -> None:
+    """A list shows that they are gone; their stop was acknowledged at a later version than theirs."""
+    kept = (0, 2, 5, 6, 10, 15, 18, 20, 21, 22, 24, 26, 27, 28, 29, 36, 37, 38)
+    assert play_schedule(schedule(131379).only(kept)).violations == []
