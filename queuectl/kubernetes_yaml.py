@@ -281,7 +281,7 @@ class _Reader:
                 more, below = self._merge(found, event, depth)
                 size, height = size + more, max(height, below)
                 continue
-            key, more = self._key(event, depth)
+            key, more = self._key(event)
             if key in given:
                 self._refuse(f"key {key!r} is given twice", event)
             given.add(key)
@@ -289,8 +289,10 @@ class _Reader:
             size, height = size + more + inner, max(height, below)
         return found, size, height + 1
 
-    def _key(self, event: Any, depth: int) -> tuple[str, int]:
-        key, size, _ = self._node(event, depth)
+    def _key(self, event: Any) -> tuple[str, int]:
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._refuse("a key must be text", event)
+        key, size, _ = self._node(event, 0)
         if isinstance(key, bool):
             return ("true" if key else "false"), size
         if isinstance(key, float):
@@ -307,7 +309,7 @@ class _Reader:
         Returns their size and height.
         """
         event = next(self._events)
-        value, size, height = self._node(event, depth)
+        value, size, height = self._node(event, depth + 1)  # what is merged may merge in turn
         listed = isinstance(event, yaml.SequenceStartEvent)
         merged = list(reversed(value)) if listed else [value]
         for one in merged:

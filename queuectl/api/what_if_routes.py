@@ -568,6 +568,6 @@ def _key(place: str, one: Any) -> ConfigKey:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise bad_request(f"{place} must be an object with metadata.name")
     kind, namespace = one.get("kind"), metadata.get("namespace") or ""
-    if kind not in POLICY_KINDS or not isinstance(namespace, str):
+    if not isinstance(kind, str) or kind not in POLICY_KINDS or not isinstance(namespace, str):
         raise bad_request(f"{place}.kind must be one of {', '.join(POLICY_KINDS)}")
     return ConfigKey(kind, namespace, metadata["name"])

@@ -44,14 +44,21 @@ def value(random: Random) -> Any:
 MOST: Final = 20_000
 """Values in one input: the time that a target may take is for so many. A request to the API server has room
 for more, of which each costs the same."""
+LONGEST: Final = 3 * 2**20
+"""Characters of all texts in one input: a request to the API server has room for so many bytes."""
 
 
 def mutated(random: Random, examples: Sequence[Any]) -> Any:
     """A copy of one of the examples, JSON values, with one to four changes."""
     found = _changed(random, examples)
-    while sum(1 for _ in _places(found)) > MOST:
+    while _is_too_large(found):
         found = _changed(random, examples)
     return found
+
+
+def _is_too_large(found: Any) -> bool:
+    values = [holder[key] for holder, key in _places(found)]
+    return len(values) > MOST or sum(len(one) for one in values if isinstance(one, str)) > LONGEST
 
 
 def _changed(random: Random, examples: Sequence[Any]) -> Any:

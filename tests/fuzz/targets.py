@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -360,7 +361,7 @@ class _Rest:
         async def ask() -> tuple[int, str]:
             url = URL(target, encoded=True)
             async with self._client.request(
-                method, url, data=body, headers={**self._headers, **headers}
+                method, url, data=BytesIO(body), headers={**self._headers, **headers}
             ) as answer:
                 return answer.status, (await answer.read())[:200].decode(errors="replace")
 

@@ -118,6 +118,16 @@ def test_what_aliases_stand_for_has_a_limit() -> None:
         list(load(deep.encode()))
 
 
+@pytest.mark.parametrize(
+    ("begin", "says"),
+    [("{? ", "a key must be text"), ("{<<: ", "nested deeper than 32")],
+    ids=["keys", "merges"],
+)
+def test_what_is_nested_in_keys_and_merges_has_a_limit(begin: str, says: str) -> None:
+    with pytest.raises(BadYaml, match=says):
+        list(load((begin * 400 + "{}" + "}" * 400).encode()))
+
+
 def test_each_document_has_its_line_and_a_byte_order_mark_is_no_text() -> None:
     text = b"\xef\xbb\xbfa: 1\r\n--- # next\r\n# none\r\n---\r\n\xef\xbb\xbfb: [y]\r\n---\n"
     assert list(load(text)) == [({"a": 1}, 1), ({"b": [True]}, 5)]

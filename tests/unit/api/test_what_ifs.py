@@ -428,6 +428,7 @@ async def test_a_plan_says_which_workloads_are_stranded_and_which_queues_stop(se
             {"objects": [{"kind": "Job", "metadata": {"name": "x"}}]},
             "objects[0].kind must be one of ClusterQueue",
         ),
+        ({"objects": [{"kind": [], "metadata": {"name": "x"}}]}, "objects[0].kind must be one of"),
         ({"objects": [{"kind": "Cohort"}]}, "objects[0] must be an object with metadata.name"),
         (
             {"objects": [{"kind": "Cohort", "metadata": {"name": "x"}, "spec": {"parentName": 1}}]},
