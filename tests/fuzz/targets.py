@@ -263,6 +263,10 @@ def _slurm_files() -> list[bytes]:
     return [path.read_bytes() for path in sorted((_ROOT / "tests/unit/kinds/slurm").iterdir())]
 
 
+def _mutated_accounts(random: Random) -> bytes:
+    return mutated_bytes(random, _slurm_files())
+
+
 def _read_slurm(text: bytes) -> str | None:
     try:
         found = import_slurm(read_slurm(text, "site.txt"))
@@ -282,6 +286,10 @@ _SCRIPT: Final = [
     b"#!/bin/bash\n#SBATCH --job-name=train --gres=gpu:a100:2\n#SBATCH --time 2-12:00:00\n#SBATCH -c 8\n"
     b"#SBATCH --mem=64G\n#SBATCH --array=0-29,40\n#SBATCH --qos=high\n#SBATCH --nodes=1\n\npython train.py\n"
 ]
+
+
+def _mutated_script(random: Random) -> bytes:
+    return mutated_bytes(random, _SCRIPT)
 
 
 def _read_script(text: bytes) -> str | None:
@@ -427,15 +435,7 @@ TARGETS: Final = (
     Target("YAML", "YAML", lambda random: mutated_bytes(random, _yaml_files()), _read_yaml, _OF_A_FILE),
     Target("configuration", "configuration", _mutated_configuration, _read_configuration, _OF_A_FILE),
     Target("imports", "import of Kueue", _mutated_import, _read_import, _OF_A_FILE),
-    Target(
-        "imports",
-        "import of Slurm",
-        lambda random: mutated_bytes(random, _slurm_files()),
-        _read_slurm,
-        _OF_A_FILE,
-    ),
-    Target(
-        "imports", "Slurm scripts", lambda random: mutated_bytes(random, _SCRIPT), _read_script, _OF_A_FILE
-    ),
+    Target("imports", "import of Slurm", _mutated_accounts, _read_slurm, _OF_A_FILE),
+    Target("imports", "Slurm scripts", _mutated_script, _read_script, _OF_A_FILE),
     Target("REST", "REST", _request, _ask),
 )

@@ -107,7 +107,8 @@ class Schedule:
 
 def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
-    with them six faults that wait for a workload in a certain phase. Most seeds make an eighth of that.
+    with them six faults that wait for a workload in a certain phase. Most seeds make an eighth of that. A
+    fifth of the schedules have one more fault, of those that are rare (`_SOME_CELLS`).
 
     `needs`: verbs or arguments of steps, also with a phase, or with the seconds after which: `kill when
     admitted`, `kill after 9`. Beside the others there are six groups of steps (one in a short schedule) that
