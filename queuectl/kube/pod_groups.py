@@ -105,15 +105,14 @@ class PodGroups:
 
     def observe(self, obj: Json) -> list[Event]:
         """A pod with the label of a group. It says nothing before `take`."""
-        metadata = obj.get("metadata") or {}
-        uid, version = str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or "")
+        uid = str((obj.get("metadata") or {}).get("uid") or "")
         try:
             found = member(obj)
         except BadField:
-            return self.forget(uid, version)
+            return self.forget(uid, str(version_of(obj)))
         key = _key(obj)
         if self._group_of.get(uid, key) != key:
-            self.forget(uid, version)
+            self.forget(uid, str(version_of(obj)))
         group = self._groups.setdefault(key, _Group())
         self._group_of[uid], self._changed[key] = key, None
         group.members[uid] = found

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from queuectl.core.decisions import Plan, Verdict
-from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory, counted_from
 from queuectl.core.model.budgets import BudgetEntry, BudgetSum, Period
 from queuectl.core.model.capacity import ClusterQueueDemand, FlavorCapacity, NodeFacts
 from queuectl.core.model.policy import SchedulingConfiguration
@@ -232,8 +232,8 @@ class MemoryLedger:
             if (attempt := one.attempt) is not None:
                 accounts = usage_accounts(attempt.assignment.cluster_queue, one.attribution)
                 held = {resource: -amount for resource, amount in attempt.assignment.resources().items()}
-                admitted, begun = min(attempt.admitted_at, now), self.store.begun[one.id, attempt.number]
-                history.add_interval(accounts, held, admitted, begun)
+                counted = counted_from(attempt.admitted_at, now)
+                history.add_interval(accounts, held, counted, self.store.begun[one.id, attempt.number])
         return history.sums(now)
 
     def _evictions(self) -> dict[WorkloadId, tuple[datetime, WorkloadId | None]]:

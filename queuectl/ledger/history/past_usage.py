@@ -16,7 +16,7 @@ from sqlalchemy import Row, Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory, counted_from
 from queuectl.core.model.policy import AdmissionFairSharing
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import (
@@ -117,9 +117,9 @@ async def _correct_starts(
 ) -> None:
     """Subtract from `history` the time between an open attempt's admission and the start of its hold.
 
-    A controller that starts counts what an open attempt holds from its admission on, or from `now` where that
-    is to come: clocks may be set back. But a smaller hold starts when the attempt shrinks, and that of an
-    attempt that was found running when it was found. `last`: as of that decision; None: now.
+    A controller that starts counts what an open attempt holds from its admission on (`counted_from`). But a
+    smaller hold starts when the attempt shrinks, and that of an attempt that was found running when it was
+    found. `last`: as of that decision; None: now.
     """
     row, held = t.hold_line.c, t.attempt.c
     open_then = row.open if last is None else and_(row.from_seq <= last, or_(row.open, row.to_seq > last))
@@ -135,7 +135,7 @@ async def _correct_starts(
         .where(row.cluster_id == cluster, open_then, row.from_at != held.admitted_at)
     )
     for *whose, resource, count, amount, admitted_at, from_at in await connection.execute(query):
-        begun = min(admitted_at, now)
+        begun = counted_from(admitted_at, now)
         history.add_interval(_accounts(*whose), {resource: -count * amount}, begun, from_at)
 
 

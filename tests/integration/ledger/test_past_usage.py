@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Admit, Decision, Enqueue
-from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory, counted_from
 from queuectl.core.model.policy import (
     HALF_LIVES,
     AdmissionFairSharing,
@@ -97,7 +97,7 @@ def restarted(snapshot: LedgerSnapshot) -> UsageHistory:
         if (attempt := stored.attempt) is not None:
             accounts = usage_accounts(attempt.assignment.cluster_queue, stored.attribution)
             amounts = held(attempt.assignment)
-            begun = min(attempt.admitted_at, snapshot.now or attempt.admitted_at)
+            begun = counted_from(attempt.admitted_at, snapshot.now or attempt.admitted_at)
             history.opened(accounts, (stored.id, attempt.number), amounts, begun)
     return history
 

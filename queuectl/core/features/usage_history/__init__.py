@@ -7,7 +7,7 @@ from datetime import datetime
 
 from queuectl.core.entries import Entry
 from queuectl.core.feature import Feature
-from queuectl.core.features.usage_history.decay import UsageHistory
+from queuectl.core.features.usage_history.decay import UsageHistory, counted_from
 from queuectl.core.model.policy import AdmissionFairSharing
 from queuectl.core.model.workload import Attempt, Attribution, LedgerSnapshot, WorkloadId, usage_accounts
 
@@ -32,7 +32,7 @@ class PastUsage(Feature):
         booked = {one.id: one.attribution for one in snapshot.workloads}
         for entry in entries.values():
             if (attempt := entry.attempt) is not None:
-                begun = min(attempt.admitted_at, snapshot.now or attempt.admitted_at)
+                begun = counted_from(attempt.admitted_at, snapshot.now or attempt.admitted_at)
                 self._opened(entry, attempt, booked.get(entry.id), begun)
 
     def charged(self, entry: Entry, attempt: Attempt, now: datetime) -> None:

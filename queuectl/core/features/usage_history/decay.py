@@ -54,6 +54,13 @@ def power_of_2(part: int, whole: int) -> int:
     return int(_THIRTY_DIGITS.multiply(_THIRTY_DIGITS.exp(exponent), 1 << 64))
 
 
+def counted_from(admitted_at: datetime, now: datetime) -> datetime:
+    """From when a controller that starts counts an open attempt: from its admission, or from now where that
+    is to come. One that was found running may be admitted by a clock that was ahead.
+    """
+    return min(admitted_at, now)
+
+
 @dataclass(slots=True)
 class _OpenAttempt:
     accounts: tuple[UsageAccount, ...]
