@@ -230,6 +230,12 @@ def policy(value: Policy) -> PolicyObserved:
     return PolicyObserved(key, value, json.dumps({"value": repr(value)}))
 
 
+def listed(workloads: Iterable[WorkloadId]) -> list[Listed]:
+    """Complete lists of all sources."""
+    present = frozenset(workloads)
+    return [Listed(source, present) for source in sorted(SOURCES)]
+
+
 def priority(name: str, value: int) -> PolicyObserved:
     return policy(WorkloadPriorityClass(name, value))
 

@@ -145,6 +145,8 @@ class Entry:
     """What its pods take is counted as its object, its attempt, policy and context are now."""
     generation: int | None = None
     """Of the object after our last acknowledged write."""
+    outdated: bool = False
+    """What was observed may be older than what the ledger has: since that was loaded, its kind cannot be read."""
     stray: Stray | None = None
     """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
     counting_pods: bool = False
@@ -169,7 +171,9 @@ class Entry:
     def current(self) -> bool:
         """Whether the observation shows the object as our last acknowledged write left it, or later."""
         seen = self.observation
-        return seen is not None and (self.generation is None or seen.generation >= self.generation)
+        if seen is None or self.outdated:
+            return False
+        return self.generation is None or seen.generation >= self.generation
 
     @property
     def ruled_by(self) -> str | None:

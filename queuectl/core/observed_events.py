@@ -334,16 +334,22 @@ def _mark_gone(state: EngineState, entry: Entry | None, batch: _Batch, version: 
 
 
 def _list(state: EngineState, event: Listed, batch: _Batch) -> None:
-    if event.source in state.missing:
+    first = event.source in state.missing
+    if first:
         state.missing.discard(event.source)
         if not state.missing:
             state.changed |= state.directory.local_queues.keys()
             state.changed_queues |= state.directory.queues.keys()
-    if event.workloads is None:
+    if event.workloads is None and not first:
         return
     for entry in state.entries.values():
-        if entry.ref.kind == event.source and entry.id not in event.workloads:
+        if entry.ref.kind != event.source:
+            continue
+        if event.workloads is not None and entry.id not in event.workloads:
             _mark_gone(state, entry, batch)
+        if entry.outdated is not (outdated := event.workloads is None):
+            entry.outdated = outdated
+            batch.entries[entry.id] = entry
 
 
 def _settle(state: EngineState, event: EffectSettled, batch: _Batch) -> None:

@@ -101,7 +101,7 @@ class PodLabel(NamedTuple):
     """Every pod with it counts, whatever owns the pod."""
 
 
-_REQUEST_SECONDS: Final = 60.0
+REQUEST_SECONDS: Final = 60.0
 """The API server ends a request after this time, unless it was started with another --request-timeout."""
 
 
@@ -119,7 +119,7 @@ class Copies(NamedTuple):
     def over(self, seconds: float) -> bool:
         """Whether only pods count after so many seconds: times leave a doubt, and of an object that a tenant
         made in the name of the controller nothing may ever be said."""
-        return not self.observed and seconds >= _REQUEST_SECONDS
+        return not self.observed and seconds >= REQUEST_SECONDS
 
 
 class KindRefusal(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from queuectl.core.model.pods import PodOwner
 from queuectl.core.model.workload import ObjectRef, WorkloadId
 from queuectl.kinds.admission import parse
-from queuectl.kinds.jobs import Copies, JobKind, KindRegistry, PodLabel, value_at
+from queuectl.kinds.jobs import REQUEST_SECONDS, Copies, JobKind, KindRegistry, PodLabel, value_at
 from queuectl.kinds.json_fields import Json
 from queuectl.kinds.owners import controller, controls
 from queuectl.kinds.pod_group import Unit
@@ -42,17 +42,18 @@ class Liveness:
         """
         may = partial(_may, silent=silent, counts_deleted=counts_deleted)
         told, row, above = kind.says_suspended(obj), kind, obj
+        started = _started_at(obj) if still < REQUEST_SECONDS else None
         if (below := child_row(self._kinds, kind)) is not None:
             child = await read_child(below, self._session, obj)
             if child is not None:
-                if may(below, child, told=below.says_suspended(child)):
+                if may(below, child, told=_says_so_now((), below, child, started)):
                     return True
                 row, above = below, child
         copies = row.suspends
         if copies is not None and finished(row, above) is None and not (silent or copies.over(still)):
-            copied, started = self._kinds[copies.kind], _started_at(obj)
+            copied = self._kinds[copies.kind]
             for copy in await self._copied(copies, copied, above):
-                if may(copied, copy, told=_says_so_now(copies, copied, copy, started)):
+                if may(copied, copy, told=_says_so_now(copies.observed, copied, copy, started)):
                     return True
                 told = told or _marks(copy) == _marks(obj) != (None, None)
         return may(kind, obj, told=told)
@@ -184,17 +185,18 @@ def _may(kind: JobKind, obj: Object, *, silent: bool, told: bool, counts_deleted
     return not silent and (not told or (counts_deleted and kind.status(obj).quiet is False))
 
 
-def _says_so_now(copies: Copies, row: JobKind, child: Object, started: datetime | None) -> bool:
+def _says_so_now(observed: tuple[str, ...], row: JobKind, child: Object, started: datetime | None) -> bool:
     """Has its own controller seen that it is suspended? It is not asked again: its status must be current.
 
-    `started`: when the object was let go, in UTC; None: any time counts. What was said before that is of an
-    earlier suspension, and the controller may be making pods since.
+    `observed`: path of the generation that it has seen; empty: there is none. `started`: when the object was
+    let go, in UTC; None: any time counts. What was said before that is of an earlier suspension, and the
+    controller may be making pods, or letting go what makes them, since.
     """
     generation = value_at(child, ("metadata", "generation"))
     if not row.says_suspended(child):
         return False
-    if copies.observed:
-        return generation is not None and bool(value_at(child, copies.observed) == generation)
+    if observed:
+        return generation is not None and bool(value_at(child, observed) == generation)
     if generation == 1 or started is None:  # in the first case it was never let go
         return True
     said = row.said_suspended_at(child)

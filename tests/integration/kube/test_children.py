@@ -109,6 +109,27 @@ async def test_its_job_set_may_make_pods_until_that_is_seen_suspended_too(site: 
     assert not await site.cluster.anything_alive(ref)
 
 
+async def test_its_job_set_may_be_on_its_way_to_run_until_it_was_seen_suspended_after_the_start(
+    site: Site,
+) -> None:
+    """Its controller lets the Job go before it writes that the JobSet runs; the Job says meanwhile that it
+    waits, as it did before the start."""
+    made = await _train_job(site, "slow")
+    child = await _job_set(site, made)
+    start = effect(await _told(site, made), "TrainJob", child=child)
+    annotation = render(start.attempt, "main", start.flavors)
+    changes = {"metadata": {"annotations": {ADMISSION_ANNOTATION: annotation}}}
+    await site.session.patch(f"{TRAIN_JOBS}/slow", changes)
+    for suspend in (False, True):
+        await site.session.patch(f"{JOB_SETS}/slow", {"spec": {"suspend": suspend}})
+    for after, alive in ((-1, True), (0, True), (1, False)):
+        time = rfc3339(start.attempt.admitted_at + timedelta(seconds=after))
+        status = {"conditions": [SUSPENDED | {"lastTransitionTime": time}]}
+        await site.session.patch(f"{JOB_SETS}/slow/status", {"status": status})
+        assert await site.cluster.anything_alive(start.workload.ref, still=59.0) is alive
+        assert not await site.cluster.anything_alive(start.workload.ref, still=60.0)
+
+
 @pytest.mark.parametrize("kind", ["TrainJob", "JobSet"])
 async def test_a_job_below_may_have_a_pod_on_its_way_until_it_was_seen_suspended_after_the_start(
     site: Site, kind: str

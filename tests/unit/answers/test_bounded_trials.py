@@ -18,7 +18,7 @@ from queuectl.answers.what_if.trials import Abandoned, Trials
 from queuectl.core.copies import dissolve
 from queuectl.core.decisions import Keep, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.model.events import ContextObserved, Listed
+from queuectl.core.model.events import ContextObserved
 from queuectl.core.model.policy import Namespace, Policy
 from queuectl.core.model.what_if import ChangeKind
 from queuectl.core.model.workload import ConfigKey, LedgerSnapshot, Workload
@@ -29,6 +29,7 @@ from tests.builders import (
     SOURCES,
     T0,
     flavor,
+    listed,
     local_queue,
     pending_row,
     pod_set,
@@ -50,7 +51,7 @@ def of_one_queue(*quotas: int, waiting: int = 1) -> Trials:
     engine = Engine(SOURCES)
     engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=tuple(rows)))
     seen = [observed(one, frozenset()) for one in rows]
-    engine.handle([ContextObserved(Namespace("ns")), *events, *seen, *(Listed(source) for source in SOURCES)])
+    engine.handle([ContextObserved(Namespace("ns")), *events, *seen, *listed(one.id for one in rows)])
     return Trials(engine, rows, events, T0, 1)
 
 

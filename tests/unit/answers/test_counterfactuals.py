@@ -54,6 +54,7 @@ from tests.builders import (
     SOURCES,
     T0,
     flavor,
+    listed,
     local_queue,
     pending_row,
     policy,
@@ -222,7 +223,7 @@ def of_ledger(found: LedgerSnapshot, running: Driver, asked: StoredWorkload | No
     engine.restore(replace(found, workloads=tuple(present)))
     beside = [one for one in running.everything() if not isinstance(one, WorkloadObserved | Listed)]
     seen = [observed(one, frozenset(found.effects)) for one in present]
-    engine.handle([*beside, *seen, *(Listed(source) for source in SOURCES)])
+    engine.handle([*beside, *seen, *listed(one.id for one in present)])
     policies = [one for one in beside if isinstance(one, PolicyObserved)]
     return Trials(engine, found.workloads, policies, running.now, found.sequence, last=last)
 
@@ -310,7 +311,7 @@ def test_more_quota_may_make_another_queue_borrow_of_which_the_workload_preempts
     objects: list[Policy] = [flavor("default"), lends, takes, *local_queues, *classes]
     events = [policy(one) for one in objects]
     seen = [observed(one, frozenset()) for one in rows]
-    engine.handle([ContextObserved(Namespace("ns")), *events, *seen, *(Listed(source) for source in SOURCES)])
+    engine.handle([ContextObserved(Namespace("ns")), *events, *seen, *listed(one.id for one in rows)])
     of = Trials(engine, rows, events, T0, 1)
     found = {one.change.kind: one for one in counterfactuals(of, large.id).found}
     assert found[ChangeKind.MORE_QUOTA].change.after == 1

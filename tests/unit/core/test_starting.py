@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from queuectl.core.decisions import Admit
 from queuectl.core.engine import Engine
+from queuectl.core.model.events import Listed
 from queuectl.core.model.policy import Cohort, QueueingStrategy
 from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import WorkloadId, WorkloadOutcome
-from tests.builders import GPU, flavor, group, local_queue, queue, workload
+from tests.builders import GPU, SOURCES, flavor, group, local_queue, queue, workload
 from tests.doubles import engine_state
 from tests.unit.core.driver import Driver
 from tests.unit.core.trees import Setup
@@ -97,3 +100,33 @@ def test_a_new_head_of_a_strict_queue_is_judged_by_itself() -> None:
         head = engine_state.entry(engine, "older")
         assert head.reason is not None
         assert head.reason.code is Code.WAITING_FOR_QUOTA
+
+
+@pytest.mark.parametrize(
+    ("ran", "decided"),
+    [(False, ["Evict"]), (True, ["Admit", "Evict"])],
+    ids=["waited then and runs now", "ran then and waits now"],
+)
+def test_a_kind_that_cannot_be_read_is_not_judged_by_what_a_standby_read_of_it(
+    ran: bool, decided: list[str]
+) -> None:
+    """The ledger is newer than what was read before it was loaded."""
+    found, late = Shared(), WorkloadId("uid-late")
+    found.submit_one_of("late", "a", 1, created=1)
+    if ran:
+        found.come_to_rest()
+    before = found.seen(late)
+    if ran:
+        found.write(late, spec=False, workload=replace(found.jobs[late].workload, hold=True))
+    found.come_to_rest()
+    found.submit_one_of("other", "b", 1, created=2)
+    found.come_to_rest()  # what is acknowledged is stored with the next decision
+    for listed, expected in ((frozenset(found.jobs), decided), (None, [])):
+        engine = Engine(SOURCES)
+        engine.restore(found.loaded())
+        policies = found.everything()[: -len(found.jobs_listed())]
+        others = (found.seen(uid) for uid in found.jobs if uid != late)
+        engine.handle([*policies, *others, before, Listed("Job", listed)])
+        assert [type(one).__name__ for one in engine.decide(found.now).decisions] == expected
+    engine.handle(found.jobs_listed())
+    assert engine.decide(found.now).decisions == ()

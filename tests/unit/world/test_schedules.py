@@ -35,3 +35,15 @@ def test_a_group_whose_last_pods_went_unwatched_ends() -> None:
     """A list shows that they are gone; their stop was acknowledged at a later version than theirs."""
     kept = (0, 2, 5, 6, 10, 15, 18, 20, 21, 22, 24, 26, 27, 28, 29, 36, 37, 38)
     assert play_schedule(schedule(131379).only(kept)).violations == []
+
+
+def test_a_job_below_a_train_job_that_is_let_go_late_runs_within_quota() -> None:
+    """Its JobSet was resumed and suspended again while the request for the Job was on its way."""
+    assert (
+        play_schedule(schedule(147125).only((0, 1, 3, 4, 6, 7, 8, 10, 11, 12, 13, 15, 16))).violations == []
+    )
+
+
+def test_what_a_standby_saw_does_not_count_where_the_leader_may_not_read() -> None:
+    kept = (2, 3, 6, 7, 10, 11, 12, 13, 16, 17, 18, 19, 28, 35)
+    assert play_schedule(schedule(144295).only(kept)).violations == []
