@@ -146,7 +146,7 @@ class Entry:
     generation: int | None = None
     """Of the object after our last acknowledged write."""
     outdated: bool = False
-    """What was observed may be older than what the ledger has: since that was loaded, its kind cannot be read."""
+    """What was observed may be older than the ledger: since that was loaded, its kind cannot be read."""
     stray: Stray | None = None
     """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
     counting_pods: bool = False
