@@ -368,7 +368,7 @@ def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
             entry.start_refused = entry.unacknowledged is Verb.START and entry.observation is not None
     for known in former.values():
         entry = Entry(known.id, known.ref)
-        entry.queue, entry.arrival = known.queue, known.arrival
+        entry.queue, entry.arrival, entry.generation = known.queue, known.arrival, known.generation
         _take_observation(entry, known)
         state.enter(entry)
     state.features.restored(snapshot, state.entries)

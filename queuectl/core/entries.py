@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from queuectl.core.flavors.queue_flavors import Charge, LastTriedFlavors
 from queuectl.core.model.policy import LocalQueueName
@@ -31,6 +32,10 @@ from queuectl.core.model.workload import (
 )
 from queuectl.core.pod_numbers import NOT_RESIZED, Resized
 from queuectl.core.quota.tree import Cells
+
+NOT_READ: Final = sys.maxsize
+"""A generation that no object has: of a kind that cannot be read since the ledger was loaded, what was observed
+before may be older than what the ledger has."""
 
 Shape = tuple[Charge, ...]
 """All that a nomination depends on, but for the queue: what a workload is charged, and where it may run."""
@@ -144,9 +149,7 @@ class Entry:
     held_known: bool = False
     """What its pods take is counted as its object, its attempt, policy and context are now."""
     generation: int | None = None
-    """Of the object after our last acknowledged write."""
-    outdated: bool = False
-    """What was observed may be older than the ledger: since that was loaded, its kind cannot be read."""
+    """Of the object after our last acknowledged write; None: not known. `NOT_READ`: none counts."""
     stray: Stray | None = None
     """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
     counting_pods: bool = False
@@ -171,9 +174,7 @@ class Entry:
     def current(self) -> bool:
         """Whether the observation shows the object as our last acknowledged write left it, or later."""
         seen = self.observation
-        if seen is None or self.outdated:
-            return False
-        return self.generation is None or seen.generation >= self.generation
+        return seen is not None and (self.generation is None or seen.generation >= self.generation)
 
     @property
     def ruled_by(self) -> str | None:

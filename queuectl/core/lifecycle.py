@@ -546,6 +546,6 @@ def _forced(entry: Entry, attempt: Attempt) -> Release | None:
 
 def _after_our_write(entry: Entry, verb: Verb) -> bool:
     """Return whether the observation shows the object as our acknowledged write left it, or later."""
-    if entry.unacknowledged is verb or entry.observation is None or entry.outdated:
+    if entry.unacknowledged is verb or entry.observation is None:
         return False
     return entry.generation is None or entry.observation.generation > entry.generation

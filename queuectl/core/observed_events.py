@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import assert_never
 
 from queuectl.core.directory import GATE, AffectedObjects
-from queuectl.core.entries import Entry
+from queuectl.core.entries import NOT_READ, Entry
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model.events import (
     ConfigurationObserved,
@@ -347,8 +347,8 @@ def _list(state: EngineState, event: Listed, batch: _Batch) -> None:
             continue
         if event.workloads is not None and entry.id not in event.workloads:
             _mark_gone(state, entry, batch)
-        if entry.outdated is not (outdated := event.workloads is None):
-            entry.outdated = outdated
+        if event.workloads is None or entry.generation == NOT_READ:
+            entry.generation = NOT_READ if event.workloads is None else None
             batch.entries[entry.id] = entry
 
 
