@@ -34,8 +34,8 @@ from queuectl.core.pod_numbers import NOT_RESIZED, Resized
 from queuectl.core.quota.tree import Cells
 
 NOT_READ: Final = sys.maxsize
-"""A generation that no object has: of a kind that cannot be read since the ledger was loaded, what was observed
-before may be older than what the ledger has."""
+"""A generation that no object has: of a kind that cannot be read since the ledger was loaded, what was
+observed before may be older than the ledger."""
 
 Shape = tuple[Charge, ...]
 """All that a nomination depends on, but for the queue: what a workload is charged, and where it may run."""
