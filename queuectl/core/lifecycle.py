@@ -329,8 +329,11 @@ def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | 
     if entry.start_refused and seen is not None:
         if _landed(entry) or _charge_unchanged(entry, directory):
             return Resend(Verb.START)
-        return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
+        if not _has_start(entry):
+            return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
     reason = _eviction(entry, directory, features)
+    if reason is None and entry.start_refused and seen is not None:  # it ran: its pods may be alive
+        reason = Reason(code=Code.BYPASS, detail="it was started, suspended and changed since")
     if reason is not None:
         return Evict(entry.id, entry.ref, attempt.number, reason)
     waits = seen is not None and seen.unstarted and not attempt.debt  # L33
@@ -339,8 +342,13 @@ def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | 
 
 def _landed(entry: Entry) -> bool:
     """Return whether it runs by its open attempt: the start was applied, whatever the answer to it was."""
+    return _has_start(entry) and entry.observation is not None and not entry.observation.suspended
+
+
+def _has_start(entry: Entry) -> bool:
+    """Return whether the start of its open attempt was applied to its object."""
     seen, attempt = entry.observation, entry.attempt
-    if seen is None or attempt is None or seen.admission is None or seen.suspended:
+    if seen is None or attempt is None or seen.admission is None:
         return False
     return seen.admission.is_same(attempt)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.core.decisions import Admit
+from queuectl.core.decisions import Admit, Evict
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import Listed
 from queuectl.core.model.policy import Cohort, QueueingStrategy
@@ -130,3 +130,14 @@ def test_a_kind_that_cannot_be_read_is_not_judged_by_what_a_standby_read_of_it(
         assert [type(one).__name__ for one in engine.decide(found.now).decisions] == expected
     engine.handle(found.jobs_listed())
     assert engine.decide(found.now).decisions == ()
+
+
+def test_pods_of_a_start_that_is_not_acknowledged_are_counted_once_it_was_suspended_and_changed() -> None:
+    """The ledger has neither the answer to the start nor the stop: it lost both, or a client was faster."""
+    found, late = Shared(), WorkloadId("uid-late")
+    found.submit_one_of("late", "a", 1, created=1)
+    found.come_to_rest()
+    found.write(late, suspended=True, workload=replace(workload("late", "a", 2, created=1), id=late))
+    (decision,) = found.fresh().decide(found.now).decisions
+    assert isinstance(decision, Evict)
+    assert decision.reason.code is Code.BYPASS

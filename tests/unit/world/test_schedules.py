@@ -47,3 +47,9 @@ def test_a_job_below_a_train_job_that_is_let_go_late_runs_within_quota() -> None
 def test_what_a_standby_saw_does_not_count_where_the_leader_may_not_read() -> None:
     kept = (2, 3, 6, 7, 10, 11, 12, 13, 16, 17, 18, 19, 28, 35)
     assert play_schedule(schedule(144295).only(kept)).violations == []
+
+
+def test_quota_of_a_start_and_a_stop_that_the_ledger_lost_is_held_while_pods_end() -> None:
+    """The database lost both, and the object was resized since."""
+    kept = (8, 18, 22, 24, 25, 26, 27, 30, 31, 32, 33, 34, 35, 45, 46)
+    assert play_schedule(schedule(150801).only(kept)).violations == []
