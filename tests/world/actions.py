@@ -13,6 +13,7 @@ from queuectl.kube.errors import ApiError, Conflict, NotFound
 from queuectl.kube.session import MERGE_PATCH, Session, api_path
 from queuectl.sandbox.kubernetes.wire import StatusError
 from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.kubelet import FAILED
 from queuectl.sandbox.players.pods import owner_reference
 from tests.acceptance.e2e.site import GPU, cluster_queue
 from tests.job_kinds import JOB_KINDS
@@ -20,7 +21,7 @@ from tests.world import objects
 from tests.world.faults import Fault
 from tests.world.readers import READERS
 from tests.world.replica import Replica
-from tests.world.schedule import LOSS, OPERATORS, TEAMS, Step
+from tests.world.schedule import LOSS, NODES, OPERATORS, TEAMS, Step
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -29,8 +30,10 @@ HOLD = "queuectl.dev/hold"
 _AS_AT_FIRST: Object = {
     **{"stopPolicy": "None", "stopReason": None},
     **{"queueingStrategy": None, "headCanNeverRun": None, "maxExecutionTime": None},
+    "waitForPodsReady": None,
 }
 """Fields of queues that admins have edited."""
+_NODES = api_path("", "v1", "nodes")
 _CRDS = api_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 
@@ -100,6 +103,11 @@ class Actions:
             "database": self._database,
             "database clock": self._database_clock,
             LOSS: self._lose,
+            "nodes": self._more_nodes,
+            "node fails": self._node_fails,
+            "node gone": self._node_gone,
+            "cordon": self._cordon,
+            "pods ready": self._pods_ready,
         }
 
     async def do(self, step: Step) -> None:
@@ -278,6 +286,18 @@ class Actions:
         limits = {"default": default or None, "ceiling": ceiling or None}
         await self._edit("clusterqueues", team, {"maxExecutionTime": limits})
 
+    async def _pods_ready(
+        self, team: str, scheduling: int, startup: int, recovery: int, failures: int | None
+    ) -> None:
+        """Seconds until pods must be bound, ready, and ready again (0: any); failed starts that may be."""
+        limits = {
+            "schedulingTimeoutSeconds": scheduling or None,
+            "startupTimeoutSeconds": startup or None,
+            "recoveryTimeoutSeconds": recovery or None,
+            "requeuing": {"backoffBaseSeconds": 3, "backoffLimitSeconds": 12, "backoffLimitCount": failures},
+        }
+        await self._edit("clusterqueues", team, {"waitForPodsReady": limits})
+
     async def _gpus(self, team: str, do: str) -> None:
         self._world.metrics.turn(team, do)
 
@@ -421,6 +441,49 @@ class Actions:
         self._meets("database clock")
         await self._time_passes(seconds)
 
+    # --- nodes
+
+    async def _more_nodes(self) -> None:
+        """Those that a schedule is without, unless nodes fail in it. What is gone registers again."""
+        for name in NODES:
+            try:
+                await self._world.admin.create(_NODES, objects.node(name))
+            except Conflict:
+                continue
+
+    async def _node(self, name: str, patch: Object) -> None:
+        try:
+            await self._merge(self._world.admin, f"{_NODES}/{name}", patch)
+        except NotFound:
+            self._world.say(f"  node {name} is gone")
+
+    async def turn_node(self, name: str, *, failed: bool) -> None:
+        await self._node(name, {"metadata": {"annotations": {FAILED: "true" if failed else None}}})
+
+    async def _node_fails(self, name: str, seconds: float) -> None:
+        self._meets("node fails")
+        await self.turn_node(name, failed=True)
+        await asyncio.sleep(seconds)
+        await self.turn_node(name, failed=False)
+
+    async def _node_gone(self, name: str, seconds: float) -> None:
+        self._meets("node gone")
+        await self._world.admin.delete(f"{_NODES}/{name}")
+        await asyncio.sleep(seconds)
+        await self._more_nodes()
+
+    async def _cordon(self, name: str, seconds: float) -> None:
+        await self._node(name, {"spec": {"unschedulable": True}})
+        await asyncio.sleep(seconds)
+        await self._node(name, {"spec": {"unschedulable": None}})
+
+    async def _heal_nodes(self) -> None:
+        if self._world.schedule.of_nodes:
+            await self._more_nodes()
+            for name in NODES:
+                healthy = {"metadata": {"annotations": {FAILED: None}}, "spec": {"unschedulable": None}}
+                await self._node(name, healthy)
+
     # --- after the schedule
 
     async def heal(self) -> None:
@@ -433,6 +496,7 @@ class Actions:
         world.operators.paused = False
         world.readers.failing = 0.0
         await self._define()
+        await self._heal_nodes()
         for team in TEAMS:
             for thing in objects.queues(team):
                 path = objects.path_of(thing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from queuectl.controller.loop import last_valid
@@ -32,14 +33,15 @@ from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.reflectors import reflectors
 from queuectl.kube.sources import sources
 from queuectl.sandbox.players.api import Object
-from queuectl.sandbox.players.pods import controller_uid, ended
+from queuectl.sandbox.players.pods import controller_uid, ended, node_of
 from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.doubles import engine_state, invariants
 from tests.world import objects
 from tests.world.objects import gpus_of
-from tests.world.oracles import WORKLOADS, is_deleted, members, single_pods
+from tests.world.oracles import PODS, WORKLOADS, is_deleted, members, single_pods
 from tests.world.readers import LATEST
-from tests.world.replica import KINDS, SETTINGS
+from tests.world.replica import KINDS, LOSS_SECONDS, SETTINGS
+from tests.world.schedule import NODES, Step
 
 if TYPE_CHECKING:
     from tests.world.actions import Actions
@@ -90,6 +92,8 @@ class Judge:
             self._nothing_left()
             if self._world.schedule.seed % _PROMPT_EVERY == 0:
                 await self._prompt()
+            if self._world.schedule.of_nodes and self._world.jump == self._world.most_jump:
+                await self._lose_node()
 
     def _still(self) -> float:
         return _STILL_AFTER_FAULTS if any(step.is_fault for step in self._world.schedule.steps) else _STILL
@@ -383,6 +387,36 @@ class Judge:
                 ran = (row.now - times[str(row.workload)]).total_seconds()
                 if ran > _MAX_RUN + _AT_ONCE:
                     self._violated(f"{row.ref} may run for {_MAX_RUN} s and was evicted after {ran:g} s")
+
+    async def _lose_node(self) -> None:
+        """Without faults, what runs on a node that fails is evicted in time, and starts on another (M12)."""
+        world, (first, *_) = self._world, NODES
+        await self._actions.do(Step(0.0, "time limits", ("team-a", 0, 0)))
+        body = objects.workload("team-a", "on-a-node", "Job", 1, 1, 1000, 0, "mid")
+        uid = (await world.tenant.create(objects.path_of(body), body))["metadata"]["uid"]
+
+        def on(*nodes: str) -> bool:
+            pods = (stored.read() for stored in world.objects.collection(PODS).values())
+            return any(controller_uid(pod) == uid and node_of(pod) in nodes for pod in pods)
+
+        def evicted() -> bool:
+            rows = (row for row in world.memory.store.decisions if str(row.workload) == uid)
+            return any(row.reason and row.reason.code == Code.NODE_FAILURES for row in rows)
+
+        steps = (
+            ("its pod is not bound", partial(on, first), _AT_ONCE),
+            ("it is not evicted", evicted, LOSS_SECONDS + _AT_ONCE),
+            ("its pod is not bound to another node", partial(on, *NODES.keys() - {first}), 10 * _AT_ONCE),
+        )
+        for what, done, seconds in steps:
+            if done is evicted:
+                await self._actions.turn_node(first, failed=True)
+            begun = world.loop.time()
+            while not done():
+                await asyncio.sleep(0.5)
+                if world.loop.time() - begun > seconds:
+                    self._violated(f"without faults, the node of a Job fails: {what} in {seconds:g} s")
+                    return
 
     def _nothing_left(self) -> None:
         store = self._world.memory.store

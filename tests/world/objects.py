@@ -24,7 +24,7 @@ from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import GPU, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
 from tests.integration.kube.sites import definition
 from tests.job_kinds import JOB_KINDS
-from tests.world.schedule import FAMILIES, TEAMS
+from tests.world.schedule import FAMILIES, NODES, TEAMS
 
 T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
 """When a schedule begins."""
@@ -63,7 +63,7 @@ def definition_of(kind: str) -> Object:
 
 def policy() -> list[Object]:
     """Flavor, priorities, a node, and for each team a namespace, a queue and two LocalQueues."""
-    found = [flavor("a100", {"example.com/accelerator": "a100"}), fake_node("node", "a100", gpus=64)]
+    found = [flavor("a100", {"example.com/accelerator": "a100"}), node("node")]
     for name, value in PRIORITIES.items():
         head = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass"}
         found.append({**head, "metadata": {"name": name}, "value": value})
@@ -71,6 +71,10 @@ def policy() -> list[Object]:
         found.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         found += queues(name)
     return found
+
+
+def node(name: str) -> Object:
+    return fake_node(name, "a100", gpus=NODES[name])
 
 
 def queues(team: str) -> list[Object]:

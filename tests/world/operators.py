@@ -1,4 +1,5 @@
-"""Doubles of the JobSet controller, of Trainer and of KubeRay: what each writes, in its order.
+"""Doubles of the JobSet controller, Trainer, KubeRay and the node lifecycle controller: what each writes, in
+its order.
 
 A JobSet has a Job for each replica. A TrainJob has a JobSet of its name. A RayJob has a RayCluster, which has
 the pods, and a Job that submits; a RayService has a RayCluster that is suspended with it. They see the
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Final
 
@@ -21,7 +23,7 @@ from queuectl.sandbox.kubernetes.wire import StatusCause, StatusError
 from queuectl.sandbox.players.api import Clock, Object, stamp
 from queuectl.sandbox.players.informer import Informer
 from queuectl.sandbox.players.jobs import JOBS, JobController
-from queuectl.sandbox.players.kubelet import Kubelet, Nodes
+from queuectl.sandbox.players.kubelet import Kubelet, Nodes, has_failed
 from queuectl.sandbox.players.pods import (
     PODS,
     PodController,
@@ -31,13 +33,18 @@ from queuectl.sandbox.players.pods import (
     holds,
     node_of,
     owner_reference,
+    phase_of,
+    pod_path,
     ready,
     with_condition,
 )
 from queuectl.sandbox.players.scheduler import Scheduler
 from queuectl.sandbox.players.training_operator import PYTORCHJOBS, TrainingOperator
+from queuectl.sandbox.players.work_queue import WorkQueue
 from tests.job_kinds import JOB_KINDS
 
+_QUARANTINE: Final = 15.0
+"""Seconds; kube-controller-manager waits for 40."""
 _JOBSET: Final = "jobset.sigs.k8s.io"
 _WAITS_FOR_HEAD: Final = {"cpu": "200m", "memory": "256Mi"}
 
@@ -54,6 +61,7 @@ async def operate(api: Session, own: Session, clock: Clock, kinds: Sequence[str]
         Scheduler(api, pods, nodes, clock),
         Kubelet(api, pods, nodes, clock),
         JobController(api, jobs, pods, clock),
+        NodeLifecycle(api, pods, nodes, clock),
     ]
     if "PyTorchJob" in made:
         players.append(TrainingOperator(own, made["PyTorchJob"], pods, clock))
@@ -73,6 +81,39 @@ async def operate(api: Session, own: Session, clock: Clock, kinds: Sequence[str]
             await store.synced.wait()
         for player in players:
             tasks.create_task(player.queue.run())
+
+
+class NodeLifecycle:
+    """Of kube-controller-manager: pods on a node that has failed are not ready, those of a node that stays
+    gone are deleted for good."""
+
+    def __init__(self, api: Session, pods: Informer, nodes: Informer, clock: Clock) -> None:
+        self.queue = WorkQueue("node lifecycle", self.reconcile, clock)
+        self._api, self._pods, self._nodes, self._clock = api, pods, nodes, clock
+        nodes.subscribe(self._on_node)
+
+    def _on_node(self, key: str, before: Object | None, after: Object | None) -> None:
+        if after is None:
+            self.queue.add_after(key, _QUARANTINE)
+        elif before is not None and has_failed(before) is not has_failed(after):
+            self.queue.add(key)
+
+    async def reconcile(self, key: str) -> None:
+        node = self._nodes.get(key)
+        for pod in self._pods.by("node", key):
+            with suppress(NotFound):
+                if node is None:
+                    body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+                    await self._api.delete(pod_path(pod), body)
+                elif phase_of(pod) == "Running":
+                    await self._turn(pod, ready=not has_failed(node))
+
+    async def _turn(self, pod: Object, *, ready: bool) -> None:
+        conditions = with_condition(
+            pod["status"].get("conditions") or [], self._clock.now(), "Ready", ready, "NodeNotReady"
+        )
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": conditions}}
+        await self._api.patch(pod_path(pod, "/status"), body, content_type=MERGE_PATCH)
 
 
 def _collection(name: str) -> str:

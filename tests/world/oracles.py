@@ -19,7 +19,8 @@ from queuectl.ledger.history.replay import Replay
 from queuectl.ports.reader import DecisionRow
 from queuectl.sandbox.kubernetes.store import ObjectStore, Stored
 from queuectl.sandbox.players.api import Object
-from queuectl.sandbox.players.pods import controller_uid, ended
+from queuectl.sandbox.players.kubelet import has_failed
+from queuectl.sandbox.players.pods import controller_uid, ended, node_of
 from tests.acceptance.chaos.witness import attempt as attempt_on
 from tests.acceptance.e2e.site import GPU
 from tests.doubles.ledger import MemoryStore
@@ -77,6 +78,8 @@ class Safety:
         """The epoch in which the controller of a kind last said whether an object is suspended."""
         self._pods: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """GPUs of live pods by the UID of their workload and their own."""
+        self._failed: set[str] = set()
+        """Nodes that have failed or were gone."""
 
     def violated(self, text: str) -> None:
         self.violations.append(text)
@@ -89,6 +92,8 @@ class Safety:
             self._workload(JOB_KINDS[WORKLOADS[collection]], stored.read(), sender or "", gone=gone)
         elif collection == PODS:
             self._pod(stored.read(), sender or "", gone=gone)
+        elif collection == "nodes" and (gone or has_failed(stored.read())):
+            self._failed.add(str(stored.read()["metadata"]["name"]))
 
     def _workload(self, kind: Any, obj: Object, sender: str, *, gone: bool) -> None:
         uid = obj["metadata"]["uid"]
@@ -195,7 +200,7 @@ class Safety:
             else:
                 lines = self._ledger.holds[id, number]
                 held = sum(line.pods * line.amount for line in lines if line.resource == GPU)
-                if (used := sum(self._pods[id].values()) + gpus_of(pod)) > held:
+                if (used := sum(self._alive(id).values()) + gpus_of(pod)) > held:
                     self.violated(f"{name} was started, with {used} GPUs of its workload, which holds {held}")
         elif (
             ours
@@ -269,15 +274,27 @@ class Safety:
                 self.violated(
                     f"{row.ref} was evicted for {Code.BYPASS}, and no other client had started or stopped it"
                 )
+            if row.reason is not None and row.reason.code == Code.NODE_FAILURES and not self._failed:
+                self.violated(f"{row.ref} was evicted for the failure of a node, and no node has failed")
             if row.reason is not None and row.reason.code in (Code.IDLE_DEVICES, Code.IDLE_CANCELLED):
                 works = self._metrics.contradict(row.ref.namespace if row.ref else "", row.now)
                 if works is not None:
                     self.violated(f"{row.ref} was evicted as idle, and its GPUs {works}")
         elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
             self._closed.add(key)
-            if self._pods.get(key[0]) and row.payload.get("forced") is None:
-                names = len(self._pods[key[0]])
-                self.violated(f"quota of {row.ref} was released while {names} of its pods were alive")
+            if (alive := len(self._alive(key[0]))) and row.payload.get("forced") is None:
+                self.violated(f"quota of {row.ref} was released while {alive} of its pods were alive")
+
+    def _alive(self, owner: str) -> dict[str, int]:
+        """GPUs of its live pods: those that are being deleted on a node that failed count as gone (M13)."""
+        alive = self._pods.get(owner) or {}
+        if alive and self._failed:
+            pods = (stored.read() for stored in self._objects.collection(PODS).values())
+            gone = {
+                pod["metadata"]["uid"] for pod in pods if is_deleted(pod) and node_of(pod) in self._failed
+            }
+            alive = {uid: gpus for uid, gpus in alive.items() if uid not in gone}
+        return alive
 
     def _within_quota(self, rows: Iterable[DecisionRow]) -> None:
         """After an admission, all that is held within the cohort is within what its queues have together."""

@@ -335,6 +335,13 @@ BUGS: Final = (
         needs=("statuses fail", "submit"),
     ),
     PlantedBug(
+        "a node that has failed is lost only when something else happens",
+        "queuectl.core.features.nodes.room:NodeRoom.due_at",
+        "(self.inventory.settles_at(), self.losses.due_at())",
+        "(self.inventory.settles_at(),)",
+        needs=("nodes", "submit", "node fails when running"),
+    ),
+    PlantedBug(
         "statuses of unchanged conditions starve",
         "queuectl.controller.reports:Statuses.write",
         "(turned, others[: self._most], refused)",

@@ -26,12 +26,15 @@ from tests.world.loop import Thread, VirtualLoop
 from tests.world.network import Network, WorldTransport
 
 LEASE: Final = "queuectl-system/queuectl-controller"
+LOSS_SECONDS: Final = 8
+"""How long a node is not ready until it is lost."""
 SETTINGS: Final = Settings.model_validate(
     {
         "controller": {"lease": LEASE},
         "kinds": ["Pod"],
         "scheduling": {
-            "admissionFairSharing": {"usageHalfLifeSeconds": 60, "usageSamplingIntervalSeconds": 5}
+            "admissionFairSharing": {"usageHalfLifeSeconds": 60, "usageSamplingIntervalSeconds": 5},
+            "nodes": {"lossSeconds": LOSS_SECONDS, "settleSeconds": 4},
         },
     }
 )

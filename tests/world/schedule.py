@@ -36,6 +36,10 @@ _WINDOWS: Final = {
 }
 LOSS: Final = "transactions lost"
 """The database's server fails, and a replica takes its place that lacks the last transactions."""
+NODE_FAULTS: Final = ("node fails", "node gone")
+"""A node is not ready, and its pods neither run nor end; its Node is deleted, and it registers again."""
+NODES: Final = {"node": 64, "node-1": 16, "node-2": 16}
+"""GPUs. The first has room for all workloads, and the others are there where nodes fail."""
 _SOME: Final = 1 / 5
 """Share of the schedules that have one of these faults, beside those of their theme."""
 PHASES: Final = ("pending", "admitted", "started", "running", "evicting", "gone")
@@ -83,7 +87,7 @@ class Step(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        return self.verb in _FAULTS or self.verb == LOSS
+        return self.verb in _FAULTS or self.verb in _OF_NODES or self.verb == LOSS
 
     def __str__(self) -> str:
         when = self.when and f" when {'/'.join(self.of) if self.of else 'one'} is {self.when}"
@@ -101,6 +105,11 @@ class Schedule:
     kinds: tuple[str, ...] = FAMILIES[0]
     """Beside Jobs and pods. The definition of the first is what is taken away."""
 
+    @property
+    def of_nodes(self) -> bool:
+        """Whether there are several nodes, so that one may fail."""
+        return any(step.verb == "nodes" for step in self.steps)
+
     def only(self, kept: Sequence[int]) -> Schedule:
         return replace(self, steps=tuple(self.steps[number] for number in kept), kept=tuple(kept))
 
@@ -108,7 +117,8 @@ class Schedule:
 def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
     with them six faults that wait for a workload in a certain phase. Most seeds make an eighth of that. A
-    fifth of the schedules have one more fault, of those that are rare (`_SOME_CELLS`).
+    fifth of the schedules have one more fault, of those that are rare (`_SOME_CELLS`), and in a fifth nodes
+    fail.
 
     `needs`: verbs or arguments of steps, also with a phase, or with the seconds after which: `kill when
     admitted`, `kill after 9`. Beside the others there are six groups of steps (one in a short schedule) that
@@ -134,6 +144,7 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
         steps += _together(random, needs, random.uniform(seconds - 15.0 if last else 0.0, seconds))
     kinds = FAMILIES[0] if _CUSTOM in needs else _kinds(Random(f"kinds {seed}"))
     steps = [*_with_kinds(steps, kinds, seed), *_some(Random(f"some {seed}"), seconds)]
+    steps += _nodes(Random(f"nodes {seed}"), seconds)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds, kinds)
 
 
@@ -163,11 +174,11 @@ def _together(random: Random, needs: Sequence[str], begin: float) -> Iterator[St
     team, name = _name(random)
     name = (team, f"{name}-{begin:.0f}")  # a name that is taken would be refused
     times = sorted(random.uniform(0.0, _NEAR) for _ in needs)
-    submitted = 0
+    submitted, of_nodes = 0, any(need in _OF_NODES for need in needs)
     for seconds, (need, _, phase) in zip(times, (need.partition(" when ") for need in needs), strict=True):
         need, _, later = need.partition(" after ")
         while True:
-            step = _step(random, _ACTIONS | _FAULTS, SECONDS)
+            step = _step(random, _ACTIONS | _FAULTS | (_OF_NODES if of_nodes else {}), SECONDS)
             if step.verb == need or need in step.args:
                 break
         args = step.args
@@ -361,12 +372,30 @@ _FAULTS: Final[dict[str, tuple[int, Make]]] = {
     "database": (6, _window(DATABASE_FAULTS, 45.0)),
     "database clock": (1, lambda r: (r.choice((-3600.0, -30.0, 30.0, 3600.0)),)),
 }
+_OF_NODES: Final[dict[str, tuple[int, Make]]] = {
+    "nodes": (1, lambda r: ()),
+    **dict.fromkeys(
+        NODE_FAULTS,
+        (2, lambda r: (r.choice(("node", "node", "node", "node-1")), r.choice((2.0, 12.0, 20.0, 45.0)))),
+    ),
+    "pods ready": (
+        6,
+        lambda r: (
+            r.choice(list(TEAMS)),
+            *(r.choice((0, 4, 12)) for _ in range(3)),
+            r.choice((None, None, 0, 1)),
+        ),
+    ),
+    "cordon": (1, lambda r: (r.choice(list(NODES)), r.choice((5.0, 20.0)))),
+}
+"""In schedules of their own: `nodes` makes those that the others are without."""
 _CELLS: Final = tuple(
     (kind, phase) for phase in PHASES for kind in (*sum(_WINDOWS.values(), ()), *PLAIN_FAULTS)
 )
 """Each kind of fault with each phase of a workload's life: one schedule after the other aims at some."""
 _SOME_CELLS: Final = tuple((kind, phase) for phase in PHASES for kind in (UNAUTHORIZED, INVALID, LOSS))
-CELLS: Final = (*_CELLS, *_SOME_CELLS)
+_NODE_CELLS: Final = tuple((kind, phase) for phase in PHASES for kind in NODE_FAULTS)
+CELLS: Final = (*_CELLS, *_SOME_CELLS, *_NODE_CELLS)
 
 LEAST: Final = 30
 """Of 10,000 schedules, those in which each cell is to be met."""
@@ -377,10 +406,16 @@ phases."""
 Random("aims").shuffle(_AIMS)
 
 
-def _some(random: Random, seconds: float) -> Iterator[Step]:
+def _some(random: Random, seconds: float, cells: Sequence[tuple[str, str]] = _SOME_CELLS) -> Iterator[Step]:
     if random.random() < _SOME:
-        shares = [_SHARES.get(phase, 1) for _, phase in _SOME_CELLS]
-        yield from _aimed(random, *random.choices(_SOME_CELLS, shares)[0], seconds)
+        shares = [_SHARES.get(phase, 1) for _, phase in cells]
+        yield from _aimed(random, *random.choices(cells, shares)[0], seconds)
+
+
+def _nodes(random: Random, seconds: float) -> Iterator[Step]:
+    if faults := list(_some(random, seconds, _NODE_CELLS)):
+        more = [_step(random, _OF_NODES, seconds) for _ in range(random.choice((0, 1, 2, 3)))]
+        yield from (Step(0.0, "nodes", ()), *faults, *more)
 
 
 def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[Step]:
@@ -391,8 +426,8 @@ def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[St
     if phase in ("evicting", "gone"):
         yield Step(at + 6.0, "hold" if phase == "evicting" else "delete", name)
     window = ("", round(random.uniform(5.0, 15.0), 1), 1.0)
-    if kind in PLAIN_FAULTS:
-        yield Step(at, kind, _FAULTS[kind][1](random), phase)
+    if kind in PLAIN_FAULTS or kind in NODE_FAULTS:
+        yield Step(at, kind, (_FAULTS | _OF_NODES)[kind][1](random), phase)
         return
     if kind == LOSS:
         lost = random.choice((1, 1, 2, 3, 5, 10, 30))
