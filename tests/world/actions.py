@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from queuectl.core.model.workload import ObjectRef
@@ -21,7 +22,7 @@ from tests.world import objects
 from tests.world.faults import Fault
 from tests.world.readers import READERS
 from tests.world.replica import Replica
-from tests.world.schedule import LOSS, NODES, OPERATORS, TEAMS, Step
+from tests.world.schedule import LOSS, NAMESPACE_GONE, NODES, OPERATORS, TEAMS, Step
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -33,6 +34,7 @@ _AS_AT_FIRST: Object = {
     "waitForPodsReady": None,
 }
 """Fields of queues that admins have edited."""
+_NAMESPACES = api_path("", "v1", "namespaces")
 _NODES = api_path("", "v1", "nodes")
 _CRDS = api_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
@@ -103,6 +105,7 @@ class Actions:
             "database": self._database,
             "database clock": self._database_clock,
             LOSS: self._lose,
+            NAMESPACE_GONE: self._namespace_gone,
             "nodes": self._more_nodes,
             "node fails": self._node_fails,
             "node gone": self._node_gone,
@@ -441,6 +444,28 @@ class Actions:
         self._meets("database clock")
         await self._time_passes(seconds)
 
+    async def _namespace_gone(self, team: str, seconds: float) -> None:
+        self._meets(NAMESPACE_GONE)
+        await self._world.admin.delete(f"{_NAMESPACES}/{team}", {"propagationPolicy": "Background"})
+        await asyncio.sleep(seconds)
+        await self._namespace(team)
+
+    async def _namespace(self, team: str) -> None:
+        """Make it, once what had its name has ended, with its queues."""
+        while True:
+            try:
+                await self._world.admin.create(_NAMESPACES, objects.namespace(team))
+            except Conflict:
+                found = await self._world.admin.get(f"{_NAMESPACES}/{team}")
+                if "deletionTimestamp" not in found["metadata"]:
+                    return
+                await asyncio.sleep(1.0)
+                continue
+            for thing in objects.queues(team):
+                with suppress(Conflict):
+                    await self._world.admin.create(objects.path_of(thing), thing)
+            return
+
     # --- nodes
 
     async def _more_nodes(self) -> None:
@@ -477,7 +502,11 @@ class Actions:
         await asyncio.sleep(seconds)
         await self._node(name, {"spec": {"unschedulable": None}})
 
-    async def _heal_nodes(self) -> None:
+    async def _heal_places(self) -> None:
+        """Nodes and namespaces."""
+        if any(step.verb == NAMESPACE_GONE for step in self._world.schedule.steps):
+            for team in TEAMS:
+                await self._namespace(team)
         if self._world.schedule.of_nodes:
             await self._more_nodes()
             for name in NODES:
@@ -496,7 +525,7 @@ class Actions:
         world.operators.paused = False
         world.readers.failing = 0.0
         await self._define()
-        await self._heal_nodes()
+        await self._heal_places()
         for team in TEAMS:
             for thing in objects.queues(team):
                 path = objects.path_of(thing)

@@ -68,9 +68,13 @@ def policy() -> list[Object]:
         head = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass"}
         found.append({**head, "metadata": {"name": name}, "value": value})
     for name in TEAMS:
-        found.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        found.append(namespace(name))
         found += queues(name)
     return found
+
+
+def namespace(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def node(name: str) -> Object:

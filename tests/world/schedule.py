@@ -40,6 +40,8 @@ NODE_FAULTS: Final = ("node fails", "node gone")
 """A node is not ready, and its pods neither run nor end; its Node is deleted, and it registers again."""
 NODES: Final = {"node": 64, "node-1": 16, "node-2": 16}
 """GPUs. The first has room for all workloads, and the others are there where nodes fail."""
+NAMESPACE_GONE: Final = "namespace gone"
+"""A namespace is deleted with all that is in it, and made again."""
 _SOME: Final = 1 / 5
 """Share of the schedules that have one of these faults, beside those of their theme."""
 PHASES: Final = ("pending", "admitted", "started", "running", "evicting", "gone")
@@ -87,7 +89,7 @@ class Step(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        return self.verb in _FAULTS or self.verb in _OF_NODES or self.verb == LOSS
+        return self.verb in _FAULTS or self.verb in _OF_NODES or self.verb in (LOSS, NAMESPACE_GONE)
 
     def __str__(self) -> str:
         when = self.when and f" when {'/'.join(self.of) if self.of else 'one'} is {self.when}"
@@ -117,8 +119,8 @@ class Schedule:
 def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
     with them six faults that wait for a workload in a certain phase. Most seeds make an eighth of that. A
-    fifth of the schedules have one more fault, of those that are rare (`_SOME_CELLS`), and in a fifth nodes
-    fail.
+    fifth of the schedules have one more fault, of those that are rare (`_SOME_CELLS`), in a fifth nodes
+    fail, and in a tenth a namespace is deleted.
 
     `needs`: verbs or arguments of steps, also with a phase, or with the seconds after which: `kill when
     admitted`, `kill after 9`. Beside the others there are six groups of steps (one in a short schedule) that
@@ -145,6 +147,8 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     kinds = FAMILIES[0] if _CUSTOM in needs else _kinds(Random(f"kinds {seed}"))
     steps = [*_with_kinds(steps, kinds, seed), *_some(Random(f"some {seed}"), seconds)]
     steps += _nodes(Random(f"nodes {seed}"), seconds)
+    if seed % 2 == 0:
+        steps += _some(Random(f"namespaces {seed}"), seconds, _NAMESPACE_CELLS)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds, kinds)
 
 
@@ -395,7 +399,8 @@ _CELLS: Final = tuple(
 """Each kind of fault with each phase of a workload's life: one schedule after the other aims at some."""
 _SOME_CELLS: Final = tuple((kind, phase) for phase in PHASES for kind in (UNAUTHORIZED, INVALID, LOSS))
 _NODE_CELLS: Final = tuple((kind, phase) for phase in PHASES for kind in NODE_FAULTS)
-CELLS: Final = (*_CELLS, *_SOME_CELLS, *_NODE_CELLS)
+_NAMESPACE_CELLS: Final = tuple((NAMESPACE_GONE, phase) for phase in PHASES)
+CELLS: Final = (*_CELLS, *_SOME_CELLS, *_NODE_CELLS, *_NAMESPACE_CELLS)
 
 LEAST: Final = 30
 """Of 10,000 schedules, those in which each cell is to be met."""
@@ -428,6 +433,9 @@ def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[St
     window = ("", round(random.uniform(5.0, 15.0), 1), 1.0)
     if kind in PLAIN_FAULTS or kind in NODE_FAULTS:
         yield Step(at, kind, (_FAULTS | _OF_NODES)[kind][1](random), phase)
+        return
+    if kind == NAMESPACE_GONE:
+        yield Step(at, kind, (name[0], random.choice((1.0, 8.0, 20.0))), phase)
         return
     if kind == LOSS:
         lost = random.choice((1, 1, 2, 3, 5, 10, 30))
