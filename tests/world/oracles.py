@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -229,7 +229,7 @@ class Safety:
                 )
             self.replay.apply(_Row(row))
             self.replay.forget(_Row(row))
-            self._decided(row)
+            self._decided(row, {one.workload for one in rows if one.payload.get("debt")})
         for finding in self.replay.findings[found:]:
             self.violated(f"ledger: {finding}")
         self._within_quota(rows)
@@ -263,7 +263,8 @@ class Safety:
             if verb is Verb.STOP and runs and attempt_on(obj) == number:
                 self.violated(f"the stop of attempt {number} is acknowledged, and {_named(obj)} runs")
 
-    def _decided(self, row: DecisionRow) -> None:
+    def _decided(self, row: DecisionRow, adopted: Set[WorkloadId | None]) -> None:
+        """`adopted`: what is charged as debt with the same transaction: it runs by another attempt (L30)."""
         if row.workload is None or row.attempt is None:
             return
         key = (str(row.workload), row.attempt)
@@ -282,7 +283,8 @@ class Safety:
                     self.violated(f"{row.ref} was evicted as idle, and its GPUs {works}")
         elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
             self._closed.add(key)
-            if (alive := len(self._alive(key[0]))) and row.payload.get("forced") is None:
+            held = row.payload.get("forced") is not None or row.workload in adopted
+            if (alive := len(self._alive(key[0]))) and not held:
                 self.violated(f"quota of {row.ref} was released while {alive} of its pods were alive")
 
     def _alive(self, owner: str) -> dict[str, int]:
