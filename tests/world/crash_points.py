@@ -25,7 +25,7 @@ MODES: Final = (BEFORE, LANDED, LOST, STOPPED)
 it lives, and the answer is lost; it is asked to stop while the write is under way."""
 
 SCHEDULE: Final = Schedule(
-    0,
+    1,
     (
         Step(1.0, "submit", ("guests", "w0", "Job", 2, 2, 1000, 1, "low")),
         Step(3.0, "submit", ("guests", "w1", "PyTorchJob", 2, 2, 8, 0, "low")),
@@ -39,6 +39,7 @@ SCHEDULE: Final = Schedule(
         Step(24.0, "delete", ("team-b", "w1")),
     ),
     tuple(range(10)),
+    seconds=40.0,
 )
 """Starts, ends, a preemption, a hold, a cut of quota, deletions of what runs and of what waits."""
 

@@ -205,14 +205,14 @@ _TRIED: Final[tuple[Cells | Without, ...]] = (
     Cells("member deleted: runs", "GR", "kills test_a_replacement_is_started_by_the_controller_without"),
     Cells("member deleted: runs", "LY", "lws test_a_replica_of_which_a_worker_is_lost_is_made_again"),
     Cells("killed after k of N patches", "S", "one test_a_start_whose_answer_is_lost_is_made_once"),
-    Cells("killed after k of N patches", "G", "killed test_a_controller_killed_at_any_write_of_a_group"),
+    Cells("killed after k of N patches", "G", "killed test_a_controller_killed_at_a_write_of_a_group"),
     Cells(
         "killed after k of N patches",
         "R",
         "kills test_a_controller_that_is_killed_between_the_writes_of_a_start",
     ),
     Cells("killed after k of N deletes", "S", "one test_a_stop_that_is_interrupted_is_completed_by_the_next"),
-    Cells("killed after k of N deletes", "G", "killed test_a_controller_killed_at_any_write_of_a_group"),
+    Cells("killed after k of N deletes", "G", "killed test_a_controller_killed_at_a_write_of_a_group"),
     Cells(
         "killed after k of N deletes",
         "R",

@@ -1,4 +1,4 @@
-"""The process of a controller is killed at each write of the start and of the stop of a group of pods.
+"""The process of a controller is killed at a write of the start and of the stop of a group of pods.
 
 SIGKILL comes with the k-th pod that is patched, or deleted: this write is carried out and never answered, and
 no later one arrives. Pods and ledger are judged while no controller runs, then the next one goes on.
@@ -38,16 +38,10 @@ START, STOP = "PATCH", "DELETE"
 PLAIN, ERRORS, POSTGRES = "", "each pod's first write is answered with 500", "Postgres is killed"
 TRIED = (
     (1, PLAIN),
-    (2, ERRORS),
-    (3, PLAIN),
-    (4, PLAIN),
     (4, POSTGRES),
-    (5, PLAIN),
-    (6, PLAIN),
     (7, ERRORS),
-    (8, PLAIN),
 )
-"""The numbers of writes, and what happens beside."""
+"""The numbers of writes, and what happens beside. Those between are crash points of `tests/world`."""
 
 
 @dataclass
@@ -214,7 +208,7 @@ async def _killed(rig: Rig, former: str, group: str, k: int, beside: str) -> Non
 
 
 @pytest.mark.skipif(find_assets() is None, reason=NO_ASSETS)
-async def test_a_controller_killed_at_any_write_of_a_group_loses_no_pod_and_none_runs_uncharged() -> None:
+async def test_a_controller_killed_at_a_write_of_a_group_loses_no_pod_and_none_runs_uncharged() -> None:
     with reachable_folder() as folder:
         async with asyncio.timeout(580), Rig.made(folder) as rig:
             former = "none"
