@@ -452,19 +452,18 @@ class Actions:
 
     async def _namespace(self, team: str) -> None:
         """Make it, once what had its name has ended, with its queues."""
-        while True:
-            try:
-                await self._world.admin.create(_NAMESPACES, objects.namespace(team))
-            except Conflict:
-                found = await self._world.admin.get(f"{_NAMESPACES}/{team}")
-                if "deletionTimestamp" not in found["metadata"]:
-                    return
-                await asyncio.sleep(1.0)
-                continue
-            for thing in objects.queues(team):
-                with suppress(Conflict):
-                    await self._world.admin.create(objects.path_of(thing), thing)
-            return
+        while await self._terminates(team):
+            await asyncio.sleep(1.0)
+        for thing in (objects.namespace(team), *objects.queues(team)):
+            with suppress(Conflict):
+                await self._world.admin.create(objects.path_of(thing), thing)
+
+    async def _terminates(self, team: str) -> bool:
+        try:
+            found = await self._world.admin.get(f"{_NAMESPACES}/{team}")
+        except NotFound:
+            return False
+        return "deletionTimestamp" in found["metadata"]
 
     # --- nodes
 
@@ -504,14 +503,14 @@ class Actions:
 
     async def _heal_places(self) -> None:
         """Nodes and namespaces."""
-        if any(step.verb == NAMESPACE_GONE for step in self._world.schedule.steps):
-            for team in TEAMS:
-                await self._namespace(team)
         if self._world.schedule.of_nodes:
             await self._more_nodes()
             for name in NODES:
                 healthy = {"metadata": {"annotations": {FAILED: None}}, "spec": {"unschedulable": None}}
                 await self._node(name, healthy)
+        if any(step.verb == NAMESPACE_GONE for step in self._world.schedule.steps):
+            for team in TEAMS:
+                await self._namespace(team)
 
     # --- after the schedule
 

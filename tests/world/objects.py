@@ -96,6 +96,8 @@ def queues(team: str) -> list[Object]:
 def path_of(thing: Object) -> str:
     """Of its collection."""
     kind, metadata = thing["kind"], thing["metadata"]
+    if kind == "Namespace":
+        return api_path("", "v1", "namespaces")
     if kind in _KINDS:
         return workload_path(kind, metadata["namespace"])
     namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
