@@ -22,7 +22,7 @@ from tests.world import objects
 from tests.world.faults import Fault
 from tests.world.readers import READERS
 from tests.world.replica import Replica
-from tests.world.schedule import LOSS, NAMESPACE_GONE, NODES, OPERATORS, TEAMS, Step
+from tests.world.schedule import COHORT, LOSS, NAMESPACE_GONE, NODES, OPERATORS, TEAMS, Step
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -31,7 +31,7 @@ HOLD = "queuectl.dev/hold"
 _AS_AT_FIRST: Object = {
     **{"stopPolicy": "None", "stopReason": None},
     **{"queueingStrategy": None, "headCanNeverRun": None, "maxExecutionTime": None},
-    "waitForPodsReady": None,
+    **{"waitForPodsReady": None, "fairSharing": None},
 }
 """Fields of queues that admins have edited."""
 _NAMESPACES = api_path("", "v1", "namespaces")
@@ -111,6 +111,8 @@ class Actions:
             "node gone": self._node_gone,
             "cordon": self._cordon,
             "pods ready": self._pods_ready,
+            "cohort": lambda *args: self._policy(objects.cohort(*args)),
+            "weight": self._weight,
         }
 
     async def do(self, step: Step) -> None:
@@ -326,6 +328,9 @@ class Actions:
     async def _cohort(self, team: str, cohort: str) -> None:
         await self._edit("clusterqueues", team, {"cohortName": cohort or None})
 
+    async def _weight(self, team: str, weight: str) -> None:
+        await self._edit("clusterqueues", team, {"fairSharing": {"weight": weight}})
+
     async def _delete_local_queue(self, team: str) -> None:
         await self._world.admin.delete(f"{objects.POLICY}/namespaces/{team}/localqueues/main")
 
@@ -502,7 +507,10 @@ class Actions:
         await self._node(name, {"spec": {"unschedulable": None}})
 
     async def _heal_places(self) -> None:
-        """Nodes and namespaces."""
+        """Nodes, namespaces and the cohort."""
+        if any(step.verb == "cohort" for step in self._world.schedule.steps):
+            with suppress(NotFound):
+                await self._delete_policy("cohorts", COHORT)
         if self._world.schedule.of_nodes:
             await self._more_nodes()
             for name in NODES:

@@ -24,7 +24,7 @@ from queuectl.shipped import shipped
 from tests.acceptance.e2e.site import GPU, cluster_queue, flavor, job, local_queue, pod_template, pytorchjob
 from tests.integration.kube.sites import definition
 from tests.job_kinds import JOB_KINDS
-from tests.world.schedule import FAMILIES, NODES, TEAMS
+from tests.world.schedule import COHORT, FAMILIES, NODES, TEAMS
 
 T0: Final = datetime(2026, 11, 21, 10, tzinfo=UTC)
 """When a schedule begins."""
@@ -35,6 +35,7 @@ _KINDS: Final = ("Job", "Pod", *sum(FAMILIES, ()))
 _PLURALS: Final = {
     "ClusterQueue": "clusterqueues",
     "LocalQueue": "localqueues",
+    "Cohort": "cohorts",
     "ResourceFlavor": "resourceflavors",
     "WorkloadPriorityClass": "workloadpriorityclasses",
     "Budget": "budgets",
@@ -85,9 +86,7 @@ def queues(team: str) -> list[Object]:
     preemption = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
     limits = {"onExceeded": "Fail"}  # of what its label limits; elsewhere it is suspended
     return [
-        cluster_queue(
-            team, TEAMS[team], cohortName="research", preemption=preemption, maxExecutionTime=limits
-        ),
+        cluster_queue(team, TEAMS[team], cohortName=COHORT, preemption=preemption, maxExecutionTime=limits),
         local_queue(team, "main", team),
         local_queue(team, "other", "guests" if team != "guests" else "team-a"),
     ]
@@ -261,6 +260,11 @@ def usage_limit(
         "minRequest": {GPU: least} if least else {},
     }
     return _about("UsageLimit", name, kind, target, spec, subject)
+
+
+def cohort(fair: bool, shortage: str) -> Object:
+    head = {"apiVersion": "queuectl.dev/v1beta1", "kind": "Cohort", "metadata": {"name": COHORT}}
+    return {**head, "spec": {"fairSharing": {"enabled": fair}, "capacityShortage": shortage}}
 
 
 def idle_policy(name: str, kind: str, target: str, does: str, dry_run: bool) -> Object:

@@ -60,6 +60,8 @@ _SHORT, _SHORT_SECONDS = 7 / 8, 24.0
 _AIMED: Final = 6
 _AIMED_WORKLOAD: Final = ("Job", 1, 1, 1000, 12, "high", 0, "")
 """It starts, and is there for long."""
+_SHARING, _AGAIN, _FAIR = 1 / 6, 1 / 4, 0.8
+"""Shares of the schedules with a Cohort, of these of those that edit it, and of Cohorts that share fairly."""
 _IDLE: Final = 0.3
 """Share of the schedules in which GPUs are idle for long."""
 _GROUPS, _NEAR = 6, 3.0
@@ -67,7 +69,7 @@ _GROUPS, _NEAR = 6, 3.0
 _NAMES: Final = 6
 """Names of workloads in a namespace: few, so that names are taken again."""
 _GROUP_NAMES: Final = (("team-a", "g0"), ("guests", "g0"), ("guests", "g1"))
-_COHORT: Final = "research"
+COHORT: Final = "research"
 FAMILIES: Final = (("PyTorchJob",), ("TrainJob", "JobSet"), ("RayJob", "RayCluster", "RayService"))
 """Kinds of one operator: beside Jobs and pods, a schedule has those of one of them."""
 _STRAY: Final = 0.5
@@ -120,7 +122,7 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
     with them six faults that wait for a workload in a certain phase. Most seeds make an eighth of that. A
     fifth of the schedules have one more fault, of those that are rare (`_SOME_CELLS`), in a fifth nodes
-    fail, and in a tenth a namespace is deleted.
+    fail, in a tenth a namespace is deleted, and in a sixth their cohort shares fairly.
 
     `needs`: verbs or arguments of steps, also with a phase, or with the seconds after which: `kill when
     admitted`, `kill after 9`. Beside the others there are six groups of steps (one in a short schedule) that
@@ -149,6 +151,7 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     steps += _nodes(Random(f"nodes {seed}"), seconds)
     if seed % 2 == 0:
         steps += _some(Random(f"namespaces {seed}"), seconds, _NAMESPACE_CELLS)
+    steps += _sharing(Random(f"sharing {seed}"), seconds)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds, kinds)
 
 
@@ -234,7 +237,7 @@ def _target(random: Random) -> tuple[str, str]:
     """Kind and name of what a policy applies to; of a LocalQueue, its namespace."""
     team = random.choice(list(TEAMS))
     targets = (
-        ("Cohort", _COHORT),
+        ("Cohort", COHORT),
         ("ClusterQueue", team),
         ("LocalQueue", team),
         ("WorkloadPriorityClass", random.choice(("low", "mid"))),
@@ -320,7 +323,7 @@ _ACTIONS: Final[dict[str, tuple[int, Make]]] = {
     "stop local queue": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("Hold", "HoldAndDrain", "None")))),
     "delete local queue": (1, lambda r: (r.choice(list(TEAMS)),)),
     "delete queue": (1, lambda r: (r.choice(list(TEAMS)),)),
-    "leave cohort": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("", _COHORT)))),
+    "leave cohort": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("", COHORT)))),
     "strict order": (1, lambda r: (r.choice(list(TEAMS)), r.choice(("Block", "PassOver")))),
     "delete pods": (1, _name),
     "definition changes": (1, lambda r: ()),
@@ -421,6 +424,18 @@ def _nodes(random: Random, seconds: float) -> Iterator[Step]:
     if faults := list(_some(random, seconds, _NODE_CELLS)):
         more = [_step(random, _OF_NODES, seconds) for _ in range(random.choice((0, 1, 2, 3)))]
         yield from (Step(0.0, "nodes", ()), *faults, *more)
+
+
+def _sharing(random: Random, seconds: float) -> Iterator[Step]:
+    """Shares of queues count in preemption, and quota counts as far as nodes have it."""
+    if random.random() < _SHARING:
+        for at in (0.0, *([random.uniform(0.0, seconds)] if random.random() < _AGAIN else ())):
+            shortage = random.choice(("ByPriority", "ProRata"))
+            yield Step(round(at, 1), "cohort", (random.random() < _FAIR, shortage))
+        for _ in range(random.choice((0, 1, 2))):
+            weight = random.choice(("0", "0.5", "2", "4"))
+            at = random.uniform(0.0, seconds)
+            yield Step(round(at, 1), "weight", (random.choice(list(TEAMS)), weight))
 
 
 def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[Step]:
