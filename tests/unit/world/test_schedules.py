@@ -53,3 +53,7 @@ def test_quota_of_a_start_and_a_stop_that_the_ledger_lost_is_held_while_pods_end
     """The database lost both, and the object was resized since."""
     kept = (8, 18, 22, 24, 25, 26, 27, 30, 31, 32, 33, 34, 35, 45, 46)
     assert play_schedule(schedule(150801).only(kept)).violations == []
+
+
+def test_what_waits_for_a_usage_limit_preempts_one_of_its_user_that_is_protected_no_longer() -> None:
+    assert play_schedule(schedule(172576).only((3, 14, 17, 20, 21))).violations == []

@@ -26,9 +26,9 @@ from queuectl.core.features.usage_limits.usage import (
     demand_of,
 )
 from queuectl.core.features.usage_limits.waiters import Alike, LimitWaiters, PendingCounts, Want
-from queuectl.core.model.events import Event, PolicyGone, PolicyObserved
+from queuectl.core.model.events import Event, PolicyGone, PolicyObserved, TimeCame
 from queuectl.core.model.policy import ClusterQueue, Cohort
-from queuectl.core.model.reasons import Code, Limit, Reason, waits_for_victims
+from queuectl.core.model.reasons import Code, Limit, PreemptionCause, Reason, waits_for_victims
 from queuectl.core.model.resources import FlavorResource, format_amount
 from queuectl.core.model.usage_limits import WORKLOADS, Dimension, UsageLimit
 from queuectl.core.model.workload import (
@@ -39,6 +39,8 @@ from queuectl.core.model.workload import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.preemption.search import protected_until
+from queuectl.core.queues.backoff import Timers
 from queuectl.core.subjects import Place, Waiter, subject_of
 
 KIND = "UsageLimit"
@@ -50,7 +52,7 @@ class UsageLimits(Feature):
     """Is active while there is a UsageLimit."""
 
     events: ClassVar = frozenset({PolicyObserved})
-    events_while_active: ClassVar = frozenset({PolicyGone})
+    events_while_active: ClassVar = frozenset({PolicyGone, TimeCame})
     policies: ClassVar = UsageLimit
     decisions_while_active: ClassVar = frozenset({Admit, Amend, Keep})
 
@@ -69,8 +71,10 @@ class UsageLimits(Feature):
         self._flavors_changed = False
         """What flavors offer may be less, or other, than before."""
         self._charged: set[str] = set()
-        """ClusterQueues of workloads that came to hold quota, or hold it at another priority; of all waiters
-        if policy has changed."""
+        """ClusterQueues of workloads that came to hold quota, have another priority, or are not protected any
+        more; of all waiters if policy has changed."""
+        self._protections: Timers[WorkloadId] = Timers()
+        """When holders may be preempted that are protected until then (P10, P11)."""
         self._to_nominate: dict[Alike, None] = {}
         """Waiters that may have other victims by now; the longest due first."""
         self._to_route: dict[WorkloadId, Entry] = {}
@@ -84,6 +88,9 @@ class UsageLimits(Feature):
                 self._set(limit.name, limit, affected)
             case PolicyGone(key) if key.kind == KIND:
                 self._set(key.name, None, affected)
+            case TimeCame(now):
+                for workload in self._protections.take(now):
+                    self._unprotected(workload)
             case _ if self.active:
                 self._rules.forget()
                 self._planned.clear()
@@ -109,11 +116,32 @@ class UsageLimits(Feature):
             self._outdated = affected.everything = affected.rules = True
             self.active = bool(self._rules.limits)
 
+    def due_at(self) -> datetime | None:
+        return self._protections.earliest
+
     def recharged(self, entry: Entry, attempt: Attempt) -> None:
         self.held.hold(entry.id, self.use(entry, attempt.assignment))
+        self._note_protection(entry, attempt)
+
+    def _note_protection(self, entry: Entry, attempt: Attempt) -> None:
+        queue = self._kernel.directory.queues.get(attempt.assignment.cluster_queue)
+        if queue is None:
+            return
+        seconds = {queue.preemption.min_run_time.seconds(cause) for cause in PreemptionCause}
+        rules, now = self._kernel.directory.configuration, self._kernel.clock
+        ends = [protected_until(entry, one, rules, now) for one in sorted(seconds)]
+        self._protections.set(entry.id, min((end for end in ends if end and end > now), default=None))
+
+    def _unprotected(self, workload: WorkloadId) -> None:
+        """It may be preempted, by some cause at least."""
+        entry = self._kernel.entries.get(workload)
+        if entry is not None and entry.attempt is not None:
+            self._charged.add(entry.attempt.assignment.cluster_queue)
+            self._note_protection(entry, entry.attempt)
 
     def released(self, entry: Entry, attempt: Attempt, now: object) -> None:
         self.held.drop(entry.id)
+        self._protections.set(entry.id, None)
 
     def restored(self, snapshot: LedgerSnapshot, entries: Mapping[WorkloadId, Entry]) -> None:
         self._outdated = True

@@ -17,6 +17,7 @@ from queuectl.core.model.policy import (
     AccountKey,
     AccountSource,
     Cohort,
+    MinRunTime,
     Preemption,
     PreemptionPolicy,
     QueueingStrategy,
@@ -381,6 +382,27 @@ def test_a_waiter_is_nominated_again_when_others_or_policy_leave_it_no_quota_wit
         world.tell(policy(queue("cq", 2, preemption=rules)))
     made = world.run()
     assert [one.ref.name for one in (*made, *world.run()) if isinstance(one, Evict)] == ["a1"]
+
+
+def test_a_waiter_is_nominated_again_once_one_of_its_own_user_is_protected_no_longer() -> None:
+    """Before, it had another victim, which leaves it no room under the limit."""
+    protects = MinRunTime(in_cluster_queue=60)
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, min_run_time=protects)
+    world = World(queue("cq", 4, preemption=rules), LQ, running(1))
+    world.tell(priority("high", 10), priority("low", 0))
+    for name in ("bob", "ann"):
+        world.submit(of(name, f"{name}-1", 2, priority_class="low"))
+        world.run()
+        world.settle()
+        if name == "bob":
+            world.pass_time(100)
+    world.submit(of("ann", "ann-2", 2, priority_class="high", created=101))
+    world.run()
+    assert world.reason("ann-2").code is Code.WAITING_FOR_USAGE_LIMIT  # type: ignore[union-attr]
+    world.pass_time(59)
+    assert world.run() == []
+    world.pass_time(1)
+    assert [one.ref.name for one in world.run() if isinstance(one, Evict)] == ["ann-1"]
 
 
 def test_of_waiters_that_are_alike_one_is_nominated_for_each_admission() -> None:
