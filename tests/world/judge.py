@@ -305,10 +305,10 @@ class Judge:
                 self._violated(f"{known.ref} runs, and the ledger has {known.attempt}")
 
     def _timed_out(self) -> set[str]:
-        """UIDs of workloads that a stop has ended: their objects stay suspended."""
+        """UIDs of workloads that a stop has ended: their objects stay suspended, and say so."""
         return {
             str(row.workload)
-            for row in self._world.memory.store.decisions
+            for row in (*self._world.memory.store.decisions, *self._world.safety.lost_rows)
             if row.verdict == Verdict.RETIRED
             and row.payload["outcome"] in (WorkloadOutcome.TIMED_OUT, WorkloadOutcome.CANCELLED)
         }

@@ -68,6 +68,7 @@ class Safety:
         self._closed: set[tuple[str, int]] = set()
         self._lost: set[tuple[str, int]] = set()
         """Attempts whose admission the ledger has lost: they run until they are found."""
+        self.lost_rows: list[DecisionRow] = []
         self._before: dict[str, Object] = {}
         """Objects of workloads and pods as last seen, by UID."""
         self._above: dict[str, str] = {}
@@ -237,6 +238,7 @@ class Safety:
 
     def lost(self, rows: Sequence[DecisionRow]) -> None:
         """The ledger has lost these decisions: what was done for them is as if others had done it."""
+        self.lost_rows += rows
         self.replay = Replay()
         for row in self._ledger.decisions:
             self.replay.apply(_Row(row))
