@@ -358,7 +358,7 @@ class World:
         await Judge(self, actions).judge()
 
     async def _step(self, actions: Actions, step: Step) -> None:
-        if step.when and not await self._reached(step.when, step.of):
+        if (step.when and not await self._reached(step.when, step.of)) or self._healed:
             return
         self.say(str(step)[9:].strip())
         try:
