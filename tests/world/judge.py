@@ -28,6 +28,7 @@ from queuectl.kinds.patches import TO_FAIL
 from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.reserved_keys import GROUP_SIZE, WORKLOAD_LABEL
 from queuectl.kinds.single_pod import POD
+from queuectl.kinds.stop_annotations import ENDS
 from queuectl.kinds.workloads import finished
 from queuectl.kube.pod_groups import LedgerGroups
 from queuectl.kube.reflectors import reflectors
@@ -305,13 +306,20 @@ class Judge:
                 self._violated(f"{known.ref} runs, and the ledger has {known.attempt}")
 
     def _timed_out(self) -> set[str]:
-        """UIDs of workloads that a stop has ended: their objects stay suspended, and say so."""
-        return {
+        """UIDs of workloads that a stop has ended: their objects stay suspended, and say so. The ledger may
+        have lost that."""
+        world, ends = self._world, (WorkloadOutcome.TIMED_OUT, WorkloadOutcome.CANCELLED)
+        retired = {
             str(row.workload)
-            for row in (*self._world.memory.store.decisions, *self._world.safety.lost_rows)
-            if row.verdict == Verdict.RETIRED
-            and row.payload["outcome"] in (WorkloadOutcome.TIMED_OUT, WorkloadOutcome.CANCELLED)
+            for row in (*world.memory.store.decisions, *world.safety.lost_rows)
+            if row.verdict == Verdict.RETIRED and row.payload["outcome"] in ends
         }
+        evicted = {
+            str(row.workload)
+            for row in world.safety.lost_rows
+            if row.verdict == Verdict.EVICTED and row.reason is not None and row.reason.code in ENDS
+        }
+        return retired | evicted
 
     async def _answers(self, fresh: Engine) -> None:
         """REST and the statuses of queues say what a restart does, and the notifier has told of all."""
