@@ -326,14 +326,15 @@ def _admitted(entry: Entry, directory: Directory, features: Features) -> Step | 
     assert attempt is not None
     if entry.start_denied is not None and entry.unacknowledged is None:  # L7
         return Release(entry.id, entry.ref, attempt.number, f"its start was denied: {entry.start_denied}")
+    stopped = None
     if entry.start_refused and seen is not None:
         if _landed(entry) or _charge_unchanged(entry, directory):
             return Resend(Verb.START)
         if not _has_start(entry):
             return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
-    reason = _eviction(entry, directory, features)
-    if reason is None and entry.start_refused and seen is not None:  # it ran: its pods may be alive
-        reason = Reason(code=Code.BYPASS, detail="it was started, suspended and changed since")
+        # It ran: its pods may be alive.
+        stopped = Reason(code=Code.BYPASS, detail="it was started, suspended and changed since")
+    reason = _eviction(entry, directory, features) or stopped
     if reason is not None:
         return Evict(entry.id, entry.ref, attempt.number, reason)
     waits = seen is not None and seen.unstarted and not attempt.debt  # L33

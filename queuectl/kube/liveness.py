@@ -42,8 +42,11 @@ class Liveness:
         """
         may = partial(_may, silent=silent, counts_deleted=counts_deleted)
         told, row, above = kind.says_suspended(obj), kind, obj
+        below = child_row(self._kinds, kind)
+        if below is None and kind.suspends is None:
+            return may(kind, obj, told=told)
         started = _started_at(obj) if still < REQUEST_SECONDS else None
-        if (below := child_row(self._kinds, kind)) is not None:
+        if below is not None:
             child = await read_child(below, self._session, obj)
             if child is not None:
                 if may(below, child, told=_says_so_now((), below, child, started)):

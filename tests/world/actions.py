@@ -476,10 +476,8 @@ class Actions:
     async def _more_nodes(self) -> None:
         """Those that a schedule is without, unless nodes fail in it. What is gone registers again."""
         for name in NODES:
-            try:
+            with suppress(Conflict):
                 await self._world.admin.create(_NODES, objects.node(name))
-            except Conflict:
-                continue
 
     async def _node(self, name: str, patch: Object) -> None:
         try:
@@ -509,15 +507,16 @@ class Actions:
 
     async def _heal_places(self) -> None:
         """Nodes, namespaces and the cohort."""
-        if any(step.verb == "cohort" for step in self._world.schedule.steps):
+        has = self._world.schedule.has
+        if has("cohort"):
             with suppress(NotFound):
                 await self._delete_policy("cohorts", COHORT)
-        if self._world.schedule.of_nodes:
+        if has("nodes"):
             await self._more_nodes()
             for name in NODES:
                 healthy = {"metadata": {"annotations": {FAILED: None}}, "spec": {"unschedulable": None}}
                 await self._node(name, healthy)
-        if any(step.verb == NAMESPACE_GONE for step in self._world.schedule.steps):
+        if has(NAMESPACE_GONE):
             for team in TEAMS:
                 await self._namespace(team)
 

@@ -94,7 +94,7 @@ class Judge:
             self._nothing_left()
             if self._world.schedule.seed % _PROMPT_EVERY == 0:
                 await self._prompt()
-            if self._world.schedule.of_nodes and self._world.jump == self._world.most_jump:
+            if self._world.schedule.has("nodes") and self._world.jump == self._world.most_jump:
                 await self._lose_node()
 
     def _still(self) -> float:

@@ -103,8 +103,7 @@ class NodeLifecycle:
         for pod in self._pods.by("node", key):
             with suppress(NotFound):
                 if node is None:
-                    body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-                    await self._api.delete(pod_path(pod), body)
+                    await self._api.delete(pod_path(pod), {**deletion_of(pod), "gracePeriodSeconds": 0})
                 elif phase_of(pod) == "Running":
                     await self._turn(pod, ready=not has_failed(node))
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model.reasons import Code
-from queuectl.core.model.workload import AttemptState, EffectKey, ObjectRef, StoredWorkload, Verb, WorkloadId
+from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, Verb, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kinds.pod_group import POD_GROUP
 from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, WORKLOAD_LABEL
@@ -274,7 +274,9 @@ class Safety:
             self._evicted.add(key)
             edited = key[0] in self._edited or self._above.get(key[0]) in self._beside
             # A read found that it was deleted, and a watch that lags shows it as it ran before that.
-            edited = edited or (key[0] not in self._before and row.ref is not None and _has_object(row.ref))
+            edited = edited or (
+                key[0] not in self._before and row.ref is not None and row.ref.kind != POD_GROUP.name
+            )
             if row.reason is not None and row.reason.code == Code.BYPASS and not edited:
                 self.violated(
                     f"{row.ref} was evicted for {Code.BYPASS}, and no other client had started or stopped it"
@@ -428,10 +430,6 @@ def _pods(job: Object) -> int:
 def _queue(obj: Object) -> str | None:
     labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
     return labels.get(QUEUE_LABEL)
-
-
-def _has_object(ref: ObjectRef) -> bool:
-    return ref.kind != POD_GROUP.name
 
 
 def _named(obj: Object) -> str:

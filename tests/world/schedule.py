@@ -109,10 +109,9 @@ class Schedule:
     kinds: tuple[str, ...] = FAMILIES[0]
     """Beside Jobs and pods. The definition of the first is what is taken away."""
 
-    @property
-    def of_nodes(self) -> bool:
-        """Whether there are several nodes, so that one may fail."""
-        return any(step.verb == "nodes" for step in self.steps)
+    def has(self, verb: str) -> bool:
+        """Whether a step has it."""
+        return any(step.verb == verb for step in self.steps)
 
     def only(self, kept: Sequence[int]) -> Schedule:
         return replace(self, steps=tuple(self.steps[number] for number in kept), kept=tuple(kept))

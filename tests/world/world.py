@@ -161,7 +161,7 @@ class World:
         self.safety = Safety(self.memory.store, self.objects, self.metrics, self.say)
         self.objects.wrote = self._wrote
         self.database.on_commit = self._committed
-        self.database.lossy = any(step.verb == LOSS for step in schedule.steps)
+        self.database.lossy = schedule.has(LOSS)
         self.database.on_loss = self._lost
         self.database.on_refusal = lambda why: self.safety.violated(f"the ledger refuses a plan: {why}")
         self._tokens = identities.tokens
