@@ -136,6 +136,10 @@ class Kernel(Protocol):
     """ClusterQueues whose reports are to be made again."""
 
     @property
+    def latest(self) -> datetime:
+        """The latest time that is known: no time is observed before a timer is due."""
+
+    @property
     def synced(self) -> bool:
         """Whether all sources have been listed."""
 

@@ -110,7 +110,7 @@ class ReportBuilder:
         self._directory = state.directory
         self._members, self._holders, self._pending = state.members, state.holders, state.pending
         self._features = state.features
-        self._now = max(state.now, state.clock)
+        self._now = state.latest
         self._lines: dict[str, Sequence[Entry]] = {}
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
 

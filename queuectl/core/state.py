@@ -105,6 +105,10 @@ class EngineState:
         self.changed_queues: set[str] = set()
 
     @property
+    def latest(self) -> datetime:
+        return max(self.clock, self.now)
+
+    @property
     def synced(self) -> bool:
         return not self.missing
 

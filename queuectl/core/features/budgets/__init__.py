@@ -105,13 +105,8 @@ class Budgets(Feature):
     def _set(self, name: str, budget: Budget | None, affected: AffectedObjects) -> None:
         if self._rules.set(name, budget):
             self._outdated = affected.everything = affected.rules = True
-            self._levels.changed(self._present, pause=timedelta())
+            self._levels.changed(self._kernel.latest, pause=timedelta())
             self._note_activity()
-
-    @property
-    def _present(self) -> datetime:
-        """The latest time that is known."""
-        return max(self._kernel.clock, self._kernel.now)
 
     def _note_activity(self) -> None:
         self.active = bool(self._rules.limits or self.balances.charges or self._lowered)
@@ -120,7 +115,7 @@ class Budgets(Feature):
         self.balances.restore(snapshot.budget_sums, snapshot.budget_entries)
         self._lowered = {one for one, entry in entries.items() if lowered_by(entry.past) is not None}
         self._outdated = True
-        self._levels.changed(self._present, pause=timedelta())
+        self._levels.changed(self._kernel.latest, pause=timedelta())
         self._note_activity()
 
     def decided(self, decision: Decision, entry: Entry) -> None:
@@ -130,7 +125,7 @@ class Budgets(Feature):
         if isinstance(decision, Admit | Amend | Shrink | Release | Retire) and decision.budget:
             for row in decision.budget:
                 self.balances.apply(row)
-            self._levels.changed(self._present)
+            self._levels.changed(self._kernel.latest)
             self._note_activity()
         if isinstance(decision, Amend | Release | Retire):
             self._levels.to_record.pop(entry.id, None)
@@ -162,7 +157,7 @@ class Budgets(Feature):
         found: Added = {}
         for place in self._over.charged(entry.past, self._places(workload, entry.cluster_queue)):
             want = self._want(entry, place, self._requested(workload, place))
-            for period, need in self.needs(place, want, self._present) if want.rate else ():
+            for period, need in self.needs(place, want, self._kernel.latest) if want.rate else ():
                 if period is not None:
                     found[place, period] = need
         return found
@@ -171,15 +166,15 @@ class Budgets(Feature):
         """Queue the workloads for which a budget has enough again, at their own priority."""
         to_route = self._outlived() if self._outdated or self._policy_changed else {}
         self._outdated = self._policy_changed = False
-        for workload in self._levels.look(self._present):
+        for workload in self._levels.look(self._kernel.latest):
             self._kernel.refresh(self._kernel.entries[workload])
         claiming: dict[WorkloadId, None] = {}
-        due, places_due = self._waiting.due(self._present)
+        due, places_due = self._waiting.due(self._kernel.latest)
         to_route |= {entry.id: entry for entry in due}
         self.balances.changed |= set(places_due)
         while to_route or self.balances.changed or (self._unsettled and self._kernel.synced):
             places, self.balances.changed = sorted(self.balances.changed), set()
-            offers = PlannedBudgets(self, self._present)
+            offers = PlannedBudgets(self, self._kernel.latest)
             for place in places:
                 if place.limit in self._rules.limits:
                     to_route |= {one.id: one for one in self._waiting.offer(place, offers)}
@@ -284,7 +279,7 @@ class Budgets(Feature):
     # --- plans
 
     def begin_plan(self, now: datetime) -> PlannedBudgets:
-        return PlannedBudgets(self, max(now, self._present))  # the clock may have been set back
+        return PlannedBudgets(self, max(now, self._kernel.latest))  # the clock may have been set back
 
     def demands(self, entry: Entry, assignment: Assignment) -> Iterator[tuple[Place, BudgetWant, BudgetWant]]:
         """Yield the budgets of an admission, with what each must have left, and what it reserves.
@@ -445,7 +440,7 @@ class Budgets(Feature):
     def numbers(self) -> Iterable[Number]:
         known = (lowered_by(self._kernel.entries[one].past) for one in self._lowered)
         lowered = Counter(budget_of(one) for one in known if one is not None)
-        return numbers(self._rules.limits.values(), self.balances, lowered, self._present)
+        return numbers(self._rules.limits.values(), self.balances, lowered, self._kernel.latest)
 
     # --- what waits
 
@@ -537,7 +532,7 @@ class Budgets(Feature):
         seen = entry.observation
         if entry.workload is None or entry.recorded is not None or seen is None or not seen.suspended:
             return
-        offers = PlannedBudgets(self, max(self._present, entry.workload.created_at))
+        offers = PlannedBudgets(self, max(self._kernel.latest, entry.workload.created_at))
         for place in self._places(entry.workload, entry.cluster_queue or ""):
             budget = self._rules.limits[place.limit]
             want = self._want(entry, place, self._requested(entry.workload, place))

@@ -128,7 +128,7 @@ class UsageLimits(Feature):
         if queue is None:
             return
         seconds = {queue.preemption.min_run_time.seconds(cause) for cause in PreemptionCause}
-        rules, now = self._kernel.directory.configuration, self._kernel.clock
+        rules, now = self._kernel.directory.configuration, self._kernel.latest
         ends = [protected_until(entry, one, rules, now) for one in sorted(seconds)]
         self._protections.set(entry.id, min((end for end in ends if end and end > now), default=None))
 

@@ -41,6 +41,7 @@ from tests.builders import (
     flavor,
     group,
     local_queue,
+    observed,
     policy,
     priority,
     queue,
@@ -403,6 +404,23 @@ def test_a_waiter_is_nominated_again_once_one_of_its_own_user_is_protected_no_lo
     assert world.run() == []
     world.pass_time(1)
     assert [one.ref.name for one in world.run() if isinstance(one, Evict)] == ["ann-1"]
+
+
+def test_what_was_preempted_is_admitted_again_before_any_timer_was_due() -> None:
+    rules = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World(queue("cq", 2, preemption=rules), LQ, running(2))
+    world.tell(priority("high", 10), priority("low", 0))
+    bob = of("bob", "bob-1", 2, priority_class="low")
+    world.submit(bob)
+    world.run()
+    end(world)
+    world.submit(of("ann", "ann-1", 2, priority_class="high", created=1))
+    world.run()
+    end(world)
+    assert admitted(world.run()) == ["ann-1"]
+    world.tell(observed(bob, generation=2))
+    end(world, "ann-1")
+    assert admitted(world.run()) == ["bob-1"]
 
 
 def test_of_waiters_that_are_alike_one_is_nominated_for_each_admission() -> None:
