@@ -521,9 +521,9 @@ def _ended(entry: Entry) -> Step | Resend | None:
         return None
     quiet = seen is not None and seen.finished and seen.quiet and not entry.loose_pods
     if quiet or entry.pods_gone:
-        if entry.unacknowledged is Verb.START and not entry.gone:
-            # A start that is on its way may still let a pod of a group run.
-            if not entry.start_refused:
+        if entry.unacknowledged is not None and (entry.dispatched or not entry.gone):
+            # A start that is on its way may still let a pod of a group run; the stop comes after it.
+            if entry.unacknowledged is Verb.STOP or not entry.start_refused:
                 return None
             if not entry.dispatched:  # an earlier process may have sent it
                 return Resend(Verb.START)

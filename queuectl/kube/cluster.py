@@ -165,8 +165,7 @@ class KubeCluster:
         write, obj = patches.first_stop(kind, effect), None
         with _repeatable():
             for _ in range(_STOP_WRITES):
-                with _record_denied(effect, write, obj):
-                    obj, doubt = await self._written(kind, ref, write)
+                obj, doubt = await self._stop_written(kind, effect, write, obj)
                 if obj is None:
                     return gone(effect)
                 write = patches.next_stop(kind, effect, obj)
@@ -177,6 +176,19 @@ class KubeCluster:
                 if doubt is not None:
                     raise _again(doubt) from doubt
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than it can be stopped")
+
+    async def _stop_written(
+        self, kind: JobKind, effect: Effect, write: patches.Write | None, obj: Object | None
+    ) -> tuple[Object | None, ApiError | None]:
+        """As `_written`. What is over needs no write: one that is denied must not hold its quota."""
+        try:
+            with _record_denied(effect, write, obj):
+                return await self._written(kind, effect.workload.ref, write)
+        except Forbidden:
+            obj = await self._read(kind, effect.workload.ref)
+            if obj is not None and not finished(kind, obj):
+                raise
+            return obj, None
 
     def _stopped(self, kind: JobKind, effect: Effect, obj: Object) -> Settled:
         """With the object if it is over: the watch may say only later that it does not run."""

@@ -21,7 +21,7 @@ from queuectl.core.model.events import (
 from queuectl.core.model.policy import ClusterQueue, LocalQueueName, Node
 from queuectl.core.model.reasons import Code, Reason
 from queuectl.core.model.resources import format_amount
-from queuectl.core.model.workload import Assignment, PodSetAssignment, Verb
+from queuectl.core.model.workload import Assignment, PodSetAssignment
 from queuectl.scenarios import findings
 from queuectl.scenarios.build import SOURCE, beginning, over, settings
 from queuectl.scenarios.documents import (
@@ -125,10 +125,9 @@ class ScenarioRun:
         if step.do == "deleteWorkloads":
             gone = [over(self._workloads[name]) for name in step.workloads]
             ids = {one.workload.id for one in gone}
-            # Quota of what ends while its start is on its way would wait for that (L5).
-            keys = self._engine.unacknowledged()
-            started = [key for key in keys if key.workload in ids and key.verb is Verb.START]
-            self._engine.handle([*(EffectSettled(key, Result.DONE, 1) for key in started), *gone])
+            # Quota of what ends while a write is on its way would wait for that (L5).
+            keys = [key for key in self._engine.unacknowledged() if key.workload in ids]
+            self._engine.handle([*(EffectSettled(key, Result.DONE, 1) for key in keys), *gone])
             self._gone.update(step.workloads)
         elif step.do != "requeueInadmissible":
             self._engine.handle([*self._nodes_changed(step), TimeCame(self._now)])

@@ -514,6 +514,21 @@ async def test_a_stop_of_an_object_that_runs_needs_its_write(flawed: Flawed) -> 
     assert not isinstance(denied.value, WriteDenied)
 
 
+async def test_a_stop_that_is_denied_is_done_once_its_object_has_finished(flawed: Flawed) -> None:
+    site, faults = flawed
+    await site.cluster.start(effect(await site.job("denied")))
+    stop = effect(await site.session.get(jobs("denied")), verb=Verb.STOP)
+    complete = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+    status = {
+        "conditions": [complete],
+        "startTime": "2026-11-21T09:00:00Z",
+        "completionTime": "2026-11-21T10:00:00Z",
+    }
+    await _patch(site, f"{jobs('denied')}/status", {"status": status})
+    faults.add(Fault(Action.REFUSE, verb="patch", name="denied", code=403))
+    assert (await site.cluster.stop(stop))[0].result is Result.DONE
+
+
 async def test_nothing_counts_as_dead_while_reads_fail(flawed: Flawed) -> None:
     site, faults = flawed
     ref = effect(await _suspended(site, "unsaid")).workload.ref

@@ -270,7 +270,10 @@ EVENTS: dict[str, Callable[[Life], object]] = {
     "its start is denied, or refused after an edit": lambda life: (
         life.settle(Result.DENIED, "no") if life.phase is Phase.ADMITTED else None
     ),
-    "it finishes": lambda life: life.see(suspended=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True),
+    "it finishes": lambda life: (
+        life.settle() if life.phase is Phase.EVICTING else None,
+        life.see(suspended=False, finished=WorkloadOutcome.SUCCEEDED, quiet=True),
+    ),
     "its object is deleted": lambda life: (
         life.tell(WorkloadGone(ID)),
         life.tell(PodsCounted(ID, 1, alive=False)),

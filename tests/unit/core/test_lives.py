@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import (
@@ -149,6 +151,51 @@ def test_what_ends_while_its_start_is_on_its_way_holds_its_quota_until_the_start
     assert world.run() == []
     world.tell(EffectSettled(start.key, Result.DONE, 2))
     assert [type(d) for d in world.run()] == [Retire]
+
+
+def test_what_ends_while_it_is_evicted_holds_its_quota_until_its_stop_is_settled() -> None:
+    """The stop follows a start that is on its way: a pod of a group that the start reaches runs."""
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a"))
+    world.run()
+    world.engine.take_effects()
+    world.tell(observed(workload("a", hold=True), suspended=False, generation=2))
+    assert [type(d) for d in world.run()] == [Evict]
+    ended = observed(
+        workload("a", hold=True),
+        suspended=False,
+        generation=2,
+        finished=WorkloadOutcome.SUCCEEDED,
+        quiet=True,
+    )
+    world.tell(ended)
+    assert world.run() == []
+    world.settle()
+    assert [type(d) for d in world.run()] == [Retire]
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_what_is_deleted_while_a_write_is_on_its_way_holds_its_quota_until_that_is_settled(
+    evicted: bool,
+) -> None:
+    """A group is gone with the only pod of it that ran, and its start may reach another."""
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a"))
+    world.run()
+    (write,) = world.engine.take_effects()
+    if evicted:
+        world.tell(observed(workload("a", hold=True), suspended=False, generation=2))
+        world.run()
+        (write,) = world.engine.take_effects()
+    world.tell(WorkloadGone(WorkloadId("uid-a")))
+    world.run()
+    counted = PodsCounted(WorkloadId("uid-a"), 1, alive=False)
+    world.tell(counted)
+    assert world.run() == []
+    world.tell(EffectSettled(write.key, Result.GONE))
+    made = world.run()
+    world.tell(counted)  # after a stop they are counted again
+    assert [type(d) for d in (*made, *world.run())] == [Retire]
 
 
 def test_after_a_crash_the_start_of_what_has_ended_is_settled_before_its_quota_returns() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,21 @@ def test_a_start_that_is_late_reaches_no_pod_of_a_group_that_has_ended(
 ) -> None:
     """One pod has ended, the request for another is still on its way: to the next leader, and to the same."""
     assert play_schedule(schedule(seed).only(kept)).violations == []
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_start_that_is_late_reaches_no_pod_of_a_group_that_is_evicted_or_loses_its_pods(
+    deleted: bool,
+) -> None:
+    """Its first pod ends while it is evicted, or is deleted; the request for another is on its way."""
+    first = (0, 1, 3, 4, 11, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25, 26, 28, 29)
+    part = schedule(197224).only((*first, 30, 32, 33, 34, 35, 36, 40, 41, 42))
+    if deleted:
+        of_other = next(step for step in part.steps if step.verb == "delete member")
+        calm = [step for step in part.steps if step.args[:2] != ("team-a", "w4")]
+        steps = [*calm, of_other._replace(at=45.0, args=("team-a", *of_other.args[1:]))]
+        part = replace(part, steps=tuple(sorted(steps, key=lambda step: step.at)))
+    assert play_schedule(part).violations == []
 
 
 def test_a_group_whose_last_pods_went_unwatched_ends() -> None:

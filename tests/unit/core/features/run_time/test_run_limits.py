@@ -186,6 +186,7 @@ def test_an_object_that_failed_by_the_stop_of_its_attempt_timed_out(
             stopped=stopped,
         )
     )
+    world.settle()
     (over,) = world.run()
     assert isinstance(over, Retire)
     assert (over.outcome, over.detail) == (outcome, failure)
