@@ -551,7 +551,8 @@ class Actions:
             for pod in await self._queued_pods(team):
                 if HOLD in pod["metadata"]["annotations"]:
                     path = f"{objects.PODS.format(team)}/{pod['metadata']['name']}"
-                    await self._merge(world.admin, path, {"metadata": {"annotations": {HOLD: None}}})
+                    with suppress(NotFound):
+                        await self._merge(world.admin, path, {"metadata": {"annotations": {HOLD: None}}})
 
     async def end_the_long(self) -> None:
         """Delete all workloads: some would run on for hours. And what limits them beside quota."""

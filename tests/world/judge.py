@@ -301,7 +301,7 @@ class Judge:
             elif known is None:
                 self._violated(f"{obj['kind']} {obj['metadata']['name']} is not in the ledger")
             elif not kind.suspended(obj) and (
-                known.attempt is None or known.attempt.number != attempt_on(obj)
+                known.attempt is None or not (known.attempt.debt or known.attempt.number == attempt_on(obj))
             ):
                 self._violated(f"{known.ref} runs, and the ledger has {known.attempt}")
 

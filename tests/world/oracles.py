@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from queuectl.core.model.reasons import Code
 from queuectl.core.model.workload import AttemptState, EffectKey, StoredWorkload, Verb, WorkloadId
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kinds.pod_group import POD_GROUP
-from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, WORKLOAD_LABEL
+from queuectl.kinds.reserved_keys import GATED_LABEL, GROUP_LABEL, STOPPED_ANNOTATION, WORKLOAD_LABEL
 from queuectl.kinds.single_pod import POD
+from queuectl.kinds.stop_annotations import recorded_stop
 from queuectl.kinds.workloads import finished
 from queuectl.ledger.history.replay import Replay
 from queuectl.ports.reader import DecisionRow
@@ -67,8 +69,10 @@ class Safety:
         annotations."""
         self._closed: set[tuple[str, int]] = set()
         self._lost: set[tuple[str, int]] = set()
-        """Attempts whose admission the ledger has lost: they run until they are found."""
+        """Attempts that may run although the ledger has them not, or not open, until they are found."""
         self.lost_rows: list[DecisionRow] = []
+        self.denied = False
+        """A fault has denied a write."""
         self._before: dict[str, Object] = {}
         """Objects of workloads and pods as last seen, by UID."""
         self._above: dict[str, str] = {}
@@ -289,9 +293,18 @@ class Safety:
                     self.violated(f"{row.ref} was evicted as idle, and its GPUs {works}")
         elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
             self._closed.add(key)
+            given_up = str(row.payload.get("detail") or "").startswith("its start was denied")
+            if given_up and self.denied and not self._is_recorded(key):
+                self._lost.add(key)  # so was the record: a former leader's start may come when none is denied
             held = row.payload.get("forced") is not None or row.workload in adopted
             if (alive := len(self._alive(key[0]))) and not held:
                 self.violated(f"quota of {row.ref} was released while {alive} of its pods were alive")
+
+    def _is_recorded(self, key: tuple[str, int]) -> bool:
+        """Whether the end of an attempt is on its object, which refuses a start of it from then on."""
+        annotations = (self._before.get(key[0]) or {}).get("metadata", {}).get("annotations") or {}
+        recorded = recorded_stop(annotations.get(STOPPED_ANNOTATION), WorkloadId(key[0]))
+        return recorded is not None and recorded.attempt >= key[1]
 
     def _alive(self, owner: str) -> dict[str, int]:
         """GPUs of its live pods: those that are being deleted on a node that failed count as gone (M13)."""
@@ -330,8 +343,6 @@ class Safety:
 
 def quotas(ledger: MemoryStore) -> tuple[Mapping[str, int], Mapping[str, str]]:
     """GPUs of each ClusterQueue, and its cohort, by the configuration that the ledger has in force."""
-    import json
-
     nominal: dict[str, int] = {}
     cohorts: dict[str, str] = {}
     for key, (_, spec) in ledger.configs.items():

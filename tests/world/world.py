@@ -45,7 +45,16 @@ from tests.world.operators import Webhooks, operate
 from tests.world.oracles import Safety, phases
 from tests.world.readers import Readers
 from tests.world.replica import KINDS, SETTINGS, Replica
-from tests.world.schedule import FAMILIES, LOSS, OF_CLUSTER, OPERATORS, REPLICAS, Schedule, Step
+from tests.world.schedule import (
+    FAMILIES,
+    LOSS,
+    OF_CLUSTER,
+    OPERATORS,
+    REPLICAS,
+    WRITE_FAULTS,
+    Schedule,
+    Step,
+)
 
 _STARTS_AGAIN: Final = (1.0, 5.0)
 """Seconds from the end of a replica to its next start."""
@@ -264,6 +273,8 @@ class World:
         """A fault concerns a request of a controller, or a process."""
         if kind in ("silent", "hang", "late"):
             self.silent_since = self.loop.time()
+        if kind in ("forbidden", *WRITE_FAULTS):
+            self.safety.denied = True
         if self._met_at.get(kind) == self.last_write:
             return
         self._met_at[kind] = self.last_write

@@ -72,3 +72,8 @@ def test_quota_of_a_start_and_a_stop_that_the_ledger_lost_is_held_while_pods_end
 
 def test_what_waits_for_a_usage_limit_preempts_one_of_its_user_that_is_protected_no_longer() -> None:
     assert play_schedule(schedule(172576).only((3, 14, 17, 20, 21))).violations == []
+
+
+def test_a_start_whose_record_is_denied_too_is_found_when_a_former_leader_sends_it_late() -> None:
+    """Where no write of an object is valid, none can keep that start back."""
+    assert play_schedule(schedule(202754).only((0, 1, 8, 9, 10))).violations == []
