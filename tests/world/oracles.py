@@ -174,6 +174,7 @@ class Safety:
             and (stored is None or stored.attempt is None)
             and made is not None
             and (owner, attempt_on(made)) not in self._lost
+            and controller_uid(pod) in self._objects.uids  # else it is garbage, which a controller made late
             and self._hears(made["kind"])
         ):
             self.violated(f"pod {pod['metadata']['name']} was made, and its workload holds no quota")

@@ -77,3 +77,8 @@ def test_what_waits_for_a_usage_limit_preempts_one_of_its_user_that_is_protected
 def test_a_start_whose_record_is_denied_too_is_found_when_a_former_leader_sends_it_late() -> None:
     """Where no write of an object is valid, none can keep that start back."""
     assert play_schedule(schedule(202754).only((0, 1, 8, 9, 10))).violations == []
+
+
+def test_a_pod_that_a_late_operator_makes_for_what_is_gone_is_garbage() -> None:
+    """A RayCluster was deleted while its operator was slow, which made its pods again."""
+    assert play_schedule(schedule(216405)).violations == []
