@@ -30,7 +30,7 @@ from queuectl.importers.slurm_values import (
     quantity,
     unset,
 )
-from queuectl.kinds.policy_schema import MAX_FLAVORS
+from queuectl.kinds.policy_schema import MAX_FLAVORS, MAX_TEXT
 
 Json = dict[str, Any]
 
@@ -137,7 +137,7 @@ class _Objects:
             described = record.value("Description") or record.value("Descr")
             text = f"QOS {name} of Slurm" + ("" if unset(described) else f": {described}")
             self.limits += self._limited.of_qos(record, made["metadata"]["name"])
-            yield {**made, "value": value, "description": text}
+            yield {**made, "value": value, "description": text[:MAX_TEXT]}
 
     def _preempting_qos(self) -> bool:
         found = False

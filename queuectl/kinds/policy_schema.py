@@ -112,7 +112,9 @@ Name = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, min_length=1, max_le
 ResourceName = Annotated[str, StringConstraints(pattern=_QUALIFIED, min_length=1, max_length=317)]
 LabelKey = Annotated[str, StringConstraints(pattern=_QUALIFIED, min_length=1, max_length=317)]
 LabelValue = Annotated[str, StringConstraints(pattern=_LABEL_VALUE, max_length=63)]
-Text = Annotated[str, StringConstraints(max_length=2048)]
+MAX_TEXT: Final = 2048
+"""Characters."""
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
 RunSeconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]

@@ -339,7 +339,12 @@ async def test_a_worker_that_is_replaced_alone_takes_its_place_without_a_turn(wo
 
         await eventually("another pod of the same workload runs", again)
         await found.are(running=8, gated=4)
-        assert (await world.workload(name.rpartition("-")[0], "PodGroup"))["attempts"] == 1
+
+        async def kept() -> bool:
+            group = await world.workload(name.rpartition("-")[0], "PodGroup")
+            return (group["attempts"], group["phase"]) == (1, "Admitted")
+
+        await eventually("REST has its first attempt", kept)
 
 
 def _waits(one: Json) -> bool:

@@ -190,6 +190,8 @@ async def test_a_pod_that_names_its_node_goes_to_no_other(cluster: Cluster) -> N
         template = pod_template(run=None, gpus=1)
         template["spec"]["affinity"] = {"nodeAffinity": required}
         await cluster.create("pods", pod(name, template))
+        if node:  # a scheduler that has not seen it yet tries again
+            await cluster.until("pods", name, lambda p: p["spec"].get("nodeName"), "bound")
         found = await cluster.until("pods", name, lambda p: condition(p, "PodScheduled"), "tried")
         assert found["spec"].get("nodeName") == node
 

@@ -16,6 +16,7 @@ from queuectl.importers.slurm import import_slurm
 from queuectl.importers.slurm_text import BadSlurm, read
 from queuectl.importers.slurm_values import BadValue, SlurmNames, gres_gpus, hosts, mebibytes, ranges_of, tres
 from queuectl.kinds.policy import drop_unknown, policy_event
+from queuectl.kinds.policy_schema import MAX_TEXT
 from tests.unit.kinds.slurm_sites import ASSOCIATIONS, CONDO, DEPARTMENT, PARTITIONS, university
 
 Json = dict[str, Any]
@@ -207,6 +208,14 @@ def test_qos_are_priority_classes_and_their_preemption_goes_by_priority() -> Non
     assert notes(imported(BASE + equal)) == [
         "slurm.txt: line 8: QOS a Preempt=b: preemption goes by priority, and a is not higher than b"
     ]
+
+
+@pytest.mark.parametrize(("name", "description"), [("a", "d" * 3000), ("q" * 3000, "")])
+def test_a_description_is_cut_where_a_priority_class_takes_no_more(name: str, description: str) -> None:
+    found = imported(f"{BASE}QOS - '{name}':Priority=5:Description='{description}'\n")
+    (made,) = (one for one in found.objects if one["kind"] == "WorkloadPriorityClass")
+    assert len(made["description"]) == MAX_TEXT
+    assert isinstance(policy_event(made), PolicyObserved)
 
 
 def test_names_that_kubernetes_does_not_allow_are_changed_and_stay_unique() -> None:
