@@ -37,8 +37,8 @@ def test_a_start_that_is_late_reaches_no_pod_of_a_group_that_is_evicted_or_loses
     deleted: bool,
 ) -> None:
     """Its first pod ends while it is evicted, or is deleted; the request for another is on its way."""
-    first = (0, 1, 3, 4, 11, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25, 26, 28, 29)
-    part = schedule(197224).only((*first, 30, 32, 33, 34, 35, 36, 40, 41, 42))
+    left_out = {2, *range(5, 11), 12, 13, 19, 27, 31, 37, 38, 39}
+    part = schedule(197224).only([number for number in range(43) if number not in left_out])
     if deleted:
         of_other = next(step for step in part.steps if step.verb == "delete member")
         calm = [step for step in part.steps if step.args[:2] != ("team-a", "w4")]
