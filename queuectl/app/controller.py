@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -23,6 +23,7 @@ from queuectl.app.verifier import comparisons
 from queuectl.controller.loop import Controller, LoopOptions
 from queuectl.core.engine import Engine
 from queuectl.core.model.events import ConfigurationObserved, DeviceUseFound, Event
+from queuectl.core.model.workload import LedgerSnapshot, WorkloadId
 from queuectl.kinds.labels import QueueLabels
 from queuectl.kinds.single_pod import POD
 from queuectl.kube.cluster import KubeCluster
@@ -30,7 +31,7 @@ from queuectl.kube.connections import open_session, session_to
 from queuectl.kube.errors import NotFound
 from queuectl.kube.lease import KubeLease
 from queuectl.kube.pod_groups import LedgerGroups
-from queuectl.kube.reflectors import Reflectors, reflectors
+from queuectl.kube.reflectors import LeaderState, Reflectors, reflectors
 from queuectl.kube.revisions import FormerRevisions
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
@@ -135,7 +136,9 @@ class Startup:
             return None
         if unread := reflecting.unread(leads=not self.stands_by):
             return f"not read yet: {', '.join(unread)}"
-        return None if self.stands_by else "the ledger was not read yet"
+        if self.stands_by and not reflecting.early & controller.unlisted:
+            return None
+        return "the ledger was not read yet"
 
 
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
@@ -294,6 +297,12 @@ async def lead_once(
         heard=parts.heard,
         ledger=groups,
     )
+    taken: asyncio.Future[LeaderState] = asyncio.get_running_loop().create_future()
+
+    def restored(snapshot: LedgerSnapshot, unobserved: Set[WorkloadId]) -> None:
+        groups.restore(snapshot)
+        taken.set_result(LeaderState(dict(snapshot.read_up_to), unobserved))
+
     core = Engine(frozenset(source.name for source in watched), scheduling)
     controller = Controller(
         ledger=parts.ledger,
@@ -302,34 +311,48 @@ async def lead_once(
         observer=metrics,
         holder=parts.holder,
         options=_options(settings, parts),
-        restored=groups.restore,
+        restored=restored,
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
     reflecting = reflectors(session, parts.receiver(controller.emit), watched, random=parts.random)
     startup.controller, startup.reflecting = controller, reflecting
-    metrics.observe(
-        Sampled(
-            leads=lambda: controller.leads,
-            lease_age=parts.lease.age if isinstance(parts.lease, KubeLease) else None,
-            silence=reflecting.ages,
-            kinds=lambda: {**kinds.malformed, **reflecting.kinds()},
-            cluster_report=core.cluster_report,
-            numbers=core.numbers,
-            unsettled=controller.unsettled,
-        )
-    )
+    metrics.observe(_sampled(kinds, parts.lease, controller, reflecting, core))
 
     async with asyncio.TaskGroup() as tasks:
-        # It reads the cluster before it leads, so that the lists of a takeover have little that is new.
-        reading = tasks.create_task(reflecting.run())
+        # It reads cluster and ledger before it leads, so that a takeover has little that is new.
+        before = [tasks.create_task(work) for work in (reflecting.run(), controller.stand_by())]
         startup.stands_by = True
         await _acquired(parts.lease)
         startup.stands_by = False
-        reading.cancel()
-        await asyncio.wait([reading])
+        for task in before:
+            task.cancel()
+        await asyncio.wait(before)
         controller.list_again()
-        await lead(parts.lease, controller, reflecting.run, *parts.beside)
+
+        async def read() -> None:
+            await reflecting.run(await taken)
+
+        await lead(parts.lease, controller, reflecting.read_up_to, read, *parts.beside)
     return controller.stepped_down
+
+
+def _sampled(
+    kinds: Kinds, lease: Lease, controller: Controller, reflecting: Reflectors, core: Engine
+) -> Sampled:
+    nothing = Engine(frozenset())
+
+    def leading() -> Engine:
+        return core if controller.leads else nothing
+
+    return Sampled(
+        leads=lambda: controller.leads,
+        lease_age=lease.age if isinstance(lease, KubeLease) else None,
+        silence=reflecting.ages,
+        kinds=lambda: {**kinds.malformed, **reflecting.kinds()},
+        cluster_report=lambda: leading().cluster_report(),
+        numbers=lambda: leading().numbers(),
+        unsettled=controller.unsettled,
+    )
 
 
 async def _acquired(lease: Lease) -> None:
@@ -408,8 +431,10 @@ async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
         return None
 
 
-async def lead(lease: Lease, controller: Controller, *beside: Work) -> None:
-    """The lease is ours: run until the controller has stopped."""
+async def lead(
+    lease: Lease, controller: Controller, read_up_to: Callable[[], Mapping[str, int]], *beside: Work
+) -> None:
+    """The lease is ours: run until the controller has stopped. `read_up_to`: of what reads the cluster."""
 
     async def heed() -> None:
         await lease.lost()
@@ -421,6 +446,8 @@ async def lead(lease: Lease, controller: Controller, *beside: Work) -> None:
             leading = tasks.create_task(controller.run(), name="controller")
             others = [tasks.create_task(work()) for work in (heed, *beside)]
             await asyncio.wait([leading])
+            if not leading.cancelled() and leading.exception() is None:
+                await controller.hand_over(read_up_to())
             for task in others:
                 task.cancel()
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -27,6 +27,8 @@ _ALONE = 0.5
 """Seconds after which acknowledged writes are stored even if nothing is decided. Until then they are stored
 with the next plan. If the process dies before, the next leader sends them again, which changes nothing."""
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
+_HAND_OVER = 1.0
+"""Seconds; the Lease is released after it."""
 _SAME_FAILURES = 3
 """Equal failures of a plan after which it is stored in parts."""
 
@@ -77,6 +79,10 @@ class Commits:
 
     async def load(self) -> LedgerSnapshot:
         return await self._reach(self._ledger.load)
+
+    async def look(self) -> LedgerSnapshot:
+        """As `load`, once. Raises LedgerUnavailable."""
+        return await self._ledger.load()
 
     async def now(self) -> datetime:
         """Return the time by the ledger's clock."""
@@ -144,6 +150,12 @@ class Commits:
         if self._acknowledged:
             with contextlib.suppress(PlanFailed):
                 await self.commit(Plan(version=0, cycle=0, now=await self.now()))
+
+    async def hand_over(self, read_up_to: Mapping[str, int]) -> None:
+        """All has stopped. Without it the next leader lists everything."""
+        with contextlib.suppress(LedgerUnavailable, TimeoutError):
+            async with asyncio.timeout(_HAND_OVER):
+                await self._ledger.hand_over(self.epoch, read_up_to)
 
     async def _reach(self, call: Callable[[], Awaitable[T]], tries: int = _SAME_FAILURES) -> T:
         """Repeat a call until the ledger answers; meanwhile nothing is admitted, and running work goes on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,15 +29,20 @@ from queuectl.core.model.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model.workload import ConfigKey, EffectKey, LedgerSnapshot
+from queuectl.core.model.workload import ConfigKey, EffectKey, LedgerSnapshot, WorkloadId
 from queuectl.core.transitions import IllegalTransition
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_amounts import BadPolicy
 from queuectl.ports.cluster import Cluster
-from queuectl.ports.ledger import Ledger, LedgerRefused, PlanFailed
+from queuectl.ports.ledger import Ledger, LedgerRefused, LedgerUnavailable, PlanFailed, SchemaMismatch
 
 log = logging.getLogger(__name__)
 
+_FOLLOW, _FOLLOW_SHARE = 5.0, 20.0
+"""Of a controller that stands by, from one look at the ledger to the next: the least seconds, and how many
+times as long as one takes."""
+_TAKE = 1.0
+"""Seconds between two times at which it takes what was read of the cluster."""
 _LONGEST_SLEEP = 3600.0
 """Seconds until the ledger's clock is read again if nothing is due before: the two clocks may drift."""
 _SAY_EVERY, _MOST_SAID = 1.0, 20
@@ -81,14 +86,17 @@ class Controller:
         observer: LoopObserver,
         holder: str,
         options: LoopOptions = DEFAULT_OPTIONS,
-        restored: Callable[[LedgerSnapshot], None] | None = None,
+        restored: Callable[[LedgerSnapshot, Set[WorkloadId]], None] | None = None,
     ) -> None:
-        """`holder` names this process in the ledger. `restored` gets what the ledger has at the beginning."""
+        """`holder` names this process in the ledger. `restored` gets what the ledger has when it leads, and
+        which of its workloads were not observed by then."""
         self._engine = engine
         self._observer = observer
         self._holder = holder
         self._options = options
         self._restored = restored
+        self._known: LedgerSnapshot | None = None
+        """The ledger as the engine has it, while it stands by."""
         self._specs_before: dict[ConfigKey, str] = {}
         """Of the ledger at the beginning, those of policy objects that were not observed yet."""
         self._notices = Notices(options.event_seconds)
@@ -132,9 +140,48 @@ class Controller:
         self._inbox.extend(events)
         self._wake.set()
 
+    @property
+    def unlisted(self) -> frozenset[str]:
+        """Sources of which no list was taken."""
+        return self._engine.unlisted
+
+    async def stand_by(self) -> None:
+        """Follow the ledger and what is read of the cluster, so that little is new when it leads. Until
+        cancelled. Raises LostLeadership if the ledger lacks what it had."""
+        time, due = asyncio.get_running_loop().time, 0.0
+        while True:
+            began = time()
+            if began >= due:
+                try:
+                    snapshot = await self._commits.look()
+                except (LedgerUnavailable, LedgerRefused, SchemaMismatch) as error:
+                    log.warning("the ledger is not followed: %s", error)
+                else:
+                    self._follow(snapshot)
+                due = time() + max(_FOLLOW, _FOLLOW_SHARE * (time() - began))
+            if self._known is not None and self._inbox:
+                self._drain()
+            await asyncio.sleep(_TAKE)
+
+    def _follow(self, snapshot: LedgerSnapshot) -> None:
+        if self._known is None:
+            self._engine.restore(snapshot)
+            self._specs_before = dict(snapshot.configs)
+        else:
+            self._engine.follow(self._known, snapshot)
+        self._known = snapshot
+        if snapshot.now is not None:
+            self._engine.handle([TimeCame(snapshot.now)])
+
     def list_again(self) -> None:
         """What was read so far may be out of date: nothing is decided before the next list of each source."""
         self._inbox.forget_lists()
+        self._engine.list_again()
+
+    async def hand_over(self, read_up_to: Mapping[str, int]) -> None:
+        """`run` has returned: store up to which resourceVersion each kind was read, for the next leader."""
+        if self.leads:
+            await self._commits.hand_over(read_up_to)
 
     def stop(self) -> None:
         """Finish the commit under way, start nothing new, then let `run` return."""
@@ -156,10 +203,11 @@ class Controller:
 
     async def _lead(self) -> None:
         snapshot = await self._commits.lead(self._holder)
-        self._engine.restore(snapshot)
-        self._specs_before = dict(snapshot.configs)
+        self._follow(snapshot)
+        self._known = None
+        self._drain()
         if self._restored is not None:
-            self._restored(snapshot)
+            self._restored(snapshot, self._engine.unobserved())
         log.info("leading with epoch %d from sequence %d", self._commits.epoch, snapshot.sequence)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run(), name="effects")

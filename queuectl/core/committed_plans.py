@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from itertools import product
@@ -41,6 +42,7 @@ from queuectl.core.model.reasons import Code, Reason, waits_for_victims
 from queuectl.core.model.workload import (
     Attempt,
     AttemptState,
+    ConfigKey,
     EffectKey,
     LedgerSnapshot,
     PastAttempts,
@@ -65,19 +67,54 @@ ELSEWHERE = ""
 def restore(state: EngineState, snapshot: LedgerSnapshot) -> None:
     """Fill an empty state."""
     for key, spec in snapshot.configs:
-        state.recorded_specs[key] = spec
-        state.due_configs.add(key)
-        if key.kind == GATE:
-            state.specs[key] = spec
-            state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
+        _restore_config(state, key, spec)
     if snapshot.now is not None:
         state.clock = state.now = max(state.clock, snapshot.now)
     unacknowledged = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
     state.features.restored(snapshot, state.entries)
-    for entry in [entry for holders in state.holders.values() for entry in holders.values()]:
-        state.refresh(entry)  # of others, nothing is due before they are observed
+    for entry in list(state.entries.values()):
+        if entry.attempt is not None or entry.past.until is not None:
+            state.refresh(entry)  # of others, nothing is due before they are observed
+
+
+def _restore_config(state: EngineState, key: ConfigKey, spec: str) -> None:
+    state.recorded_specs[key] = spec
+    state.due_configs.add(key)
+    if key.kind == GATE:
+        state.specs[key] = spec
+        state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
+
+
+def follow(state: EngineState, before: LedgerSnapshot, after: LedgerSnapshot) -> None:
+    """Replace what memory has of what the ledger has changed; observations are kept."""
+    configs = dict(after.configs)
+    for key in dict(before.configs).keys() - configs.keys():
+        state.recorded_specs.pop(key, None)
+        state.due_configs.add(key)
+    for key, spec in configs.items():
+        if state.recorded_specs.get(key) != spec:
+            _restore_config(state, key, spec)
+    state.now = after.now or state.now
+    known = {stored.id: stored for stored in before.workloads}
+    moved = {key.workload for key in {*before.effects} ^ {*after.effects}}
+    changed = {
+        one.id
+        for one in after.workloads
+        if one.id in moved or not ((was := known.get(one.id)) is one or was == one)
+    }
+    changed |= known.keys() - {one.id for one in after.workloads}
+    stored = [one for one in after.workloads if one.id in changed or one.preemptor in changed]
+    changed.update(one.id for one in stored)
+    former = {one: state.entries[one] for one in sorted(changed) if one in state.entries}
+    for entry in _replace(state, former, stored, after):
+        state.route(entry)
+        state.refresh(entry)
+    for feature in state.features.active:
+        feature.settle()
+    state.route_renominated()
+    state.pods_changed &= state.entries.keys()
 
 
 def restore_workload(
@@ -353,34 +390,49 @@ def unfreeze(state: EngineState, workload: str) -> None:
 def thaw(state: EngineState, root: str, snapshot: LedgerSnapshot) -> None:
     """Replace what memory has under `root` by what the ledger has; observations are kept."""
     former = {entry.id: entry for entry in _under(state, root)}
-    for entry in former.values():
-        state.release(entry)
-        state.drop(entry)
     state.frozen.discard(root)
-    unacknowledged = frozenset(snapshot.effects)
-    for stored in snapshot.workloads:
-        known = former.pop(stored.id, None)
-        if known is not None:
-            entry = restore_workload(state, stored, unacknowledged)
-            _take_observation(entry, known)
-            # The observation may be older than our last write, or than the last edit of the object.
-            entry.generation = known.generation
-            entry.start_refused = entry.unacknowledged is Verb.START and entry.observation is not None
-    for known in former.values():
-        entry = Entry(known.id, known.ref)
-        entry.queue, entry.arrival, entry.generation = known.queue, known.arrival, known.generation
-        _take_observation(entry, known)
-        state.enter(entry)
-    state.features.restored(snapshot, state.entries)
+    _replace(state, former, [one for one in snapshot.workloads if one.id in former], snapshot)
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
     state.prune()
 
 
+def _replace(
+    state: EngineState,
+    former: dict[WorkloadId, Entry],
+    stored: Iterable[StoredWorkload],
+    snapshot: LedgerSnapshot,
+) -> list[Entry]:
+    """Replace entries by what the ledger has, and return the new ones; observations are kept."""
+    for entry in former.values():
+        state.release(entry)
+        state.drop(entry)
+        state.claims.expected.pop(entry.id, None)
+    unacknowledged, found = frozenset(snapshot.effects), list[Entry]()
+    for one in stored:
+        entry = restore_workload(state, one, unacknowledged)
+        found.append(entry)
+        if (known := former.pop(one.id, None)) is not None:
+            _take_observation(entry, known)
+            # The observation may be older than our last write, or than the last edit of the object.
+            entry.start_refused = entry.unacknowledged is Verb.START and entry.observation is not None
+            if entry.attempt is not None and entry.attempt.debt and entry.attempts != known.attempts:
+                entry.marked_before = known.observation.release if known.observation else None  # as observed
+    for known in former.values():
+        if known.observation is not None:
+            entry = Entry(known.id, known.ref)
+            entry.queue, entry.arrival = known.queue, known.arrival
+            _take_observation(entry, known)
+            state.enter(entry)
+            found.append(entry)
+    state.features.restored(snapshot, state.entries)
+    return found
+
+
 def _take_observation(entry: Entry, known: Entry) -> None:
     entry.workload, entry.observation, entry.gone_at = known.workload, known.observation, known.gone_at
-    entry.recent, entry.marked_before = known.recent, known.marked_before
+    entry.recent, entry.marked_before, entry.generation = known.recent, known.marked_before, known.generation
 
 
 def _under(state: EngineState, what: str) -> list[Entry]:

@@ -23,6 +23,7 @@ from queuectl.core.model.workload import (
     Eviction,
     LedgerSnapshot,
     PodsReady,
+    WorkloadId,
 )
 from queuectl.core.observed_events import fold
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
@@ -45,6 +46,7 @@ class Engine:
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
         self._state, self.features = new_state(sources, configuration)
+        self._sources = sources
         self._version = 0
         self._cycle = 0
 
@@ -69,10 +71,31 @@ class Engine:
         times = (state.timers.earliest, state.requeuer.protections.earliest, state.features.due_at())
         return min((when for when in times if when is not None), default=None)
 
+    @property
+    def unlisted(self) -> frozenset[str]:
+        """Sources of which no list was taken."""
+        return frozenset(self._state.missing)
+
     def restore(self, snapshot: LedgerSnapshot) -> None:
         """Start from the open state of the ledger. Call once, before any event."""
         committed_plans.restore(self._state, snapshot)
         self._state.requeuer.requeue()
+        self._version += 1
+
+    def follow(self, before: LedgerSnapshot, after: LedgerSnapshot) -> None:
+        """Take over what another process has stored since the ledger was as `before`, which was restored or
+        followed. Equal to a new engine that restores `after` and handles the same events (L34)."""
+        committed_plans.follow(self._state, before, after)
+        self._state.requeuer.requeue()
+        self._tidy()
+
+    def unobserved(self) -> frozenset[WorkloadId]:
+        """Workloads of the ledger that were not observed, or were over before the ledger had them."""
+        return frozenset(one.id for one in self._state.entries.values() if one.observation is None)
+
+    def list_again(self) -> None:
+        """What was observed may be out of date: nothing is decided before the next list of each source."""
+        self._state.missing = set(self._sources)
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:

@@ -73,7 +73,9 @@ class LeaseTimes:
     margin: float = 2.0
     """How much earlier the holder itself regards it as lost."""
     renew: float = 1.5
-    """Between two writes, or two reads while another process holds it; random from half of it upwards."""
+    """Between two writes; random from half of it upwards."""
+    look: float = 0.75
+    """The same between two reads while another process holds it."""
     patience: float = 2.0
     """After the lease is lost, until the process is ended if its work has not stopped."""
 
@@ -328,7 +330,8 @@ class KubeLease:
 
     async def _wait(self) -> None:
         """Until the next try, the loss of the lease or the release, whichever comes first."""
-        until = self._clock() + self._process.random.uniform(self._times.renew / 2, self._times.renew)
+        longest = self._times.renew if self._held else self._times.look
+        until = self._clock() + self._process.random.uniform(longest / 2, longest)
         if self._held and self._trusted_until is not None:
             until = min(until, self._trusted_until)
         await self._wait_for_release(max(0.0, until - self._clock()))

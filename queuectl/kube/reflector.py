@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Generic
@@ -19,7 +19,7 @@ from queuectl.core.model.events import Listed
 from queuectl.core.model.workload import WorkloadId
 from queuectl.kinds.json_fields import Json
 from queuectl.kube.errors import ApiError, Forbidden, Gone, NotFound, Unavailable, from_status
-from queuectl.kube.session import JSON, METADATA, METADATA_LIST, Object, Session
+from queuectl.kube.session import JSON, METADATA, METADATA_LIST, Object, Session, number_of
 from queuectl.kube.sources import E, Key, Source, changed, events_of, leave, version_of
 
 READS_AT_ONCE: Final = 8
@@ -48,6 +48,8 @@ class Timings:
     backoff_limit: float = 30.0
     doubt: int = 3
     """Consecutive failures after which the source is listed again."""
+    catch_up: float = 1.0
+    """How long a watch may take to show what the former leader had read; after it, the source is listed."""
 
 
 class Reflector(Generic[E]):
@@ -72,6 +74,7 @@ class Reflector(Generic[E]):
         self._timings = timings
         self._known: dict[Key, str] = {}
         self._version: str | None = None
+        self._read_up_to: int | None = None
         self._relist_at = 0.0
         self._failures = 0
         self._failing_since: float | None = None
@@ -89,13 +92,29 @@ class Reflector(Generic[E]):
         """Was something sent about its list?"""
         return self._told is not None
 
+    @property
+    def read_up_to(self) -> int | None:
+        """The version up to which another process must have read this source to know all that was sent here.
+        None: not known."""
+        return self._read_up_to if self.listed else None
+
     def age(self) -> float | None:
         """Seconds since the server's last answer about this source; None: none yet."""
         return None if self._heard is None else asyncio.get_running_loop().time() - self._heard
 
-    async def run(self) -> None:
-        """For ever. It begins with a list, of which it sends what is new since the last run."""
-        self._version = self._told = None
+    async def run(self, handed_over: int | None = None, unobserved: Set[WorkloadId] = frozenset()) -> None:
+        """For ever. It begins with a list, of which it sends what is new since the last run.
+
+        `handed_over`: `read_up_to` of the former leader, which is over; None: not known. Where that is read,
+        there is no list: the last run's is complete. `unobserved`: workloads that are sent again.
+        """
+        self._told = None
+        if again := [key for key in self._known if key in unobserved]:
+            handed_over = None
+        for key in again:
+            del self._known[key]
+        if handed_over is None or not await self._catches_up(handed_over):
+            self._version = None
         while True:
             try:
                 await self._served()
@@ -112,6 +131,21 @@ class Reflector(Generic[E]):
                     await self._unreadable(error)
                 else:
                     await self._pause(error)
+
+    async def _catches_up(self, version_read: int) -> bool:
+        """Read on from the last run until that version. Returns whether it was reached (L34)."""
+        try:
+            async with asyncio.timeout(self._timings.catch_up):
+                if self._version is not None and not self._has_read(version_read):
+                    await self._watch(self._version, until=version_read)
+        except (ApiError, TimeoutError):
+            return False
+        if not self._has_read(version_read):
+            return False
+        self._read_up_to = max(version_read, self._read_up_to or 0)
+        self._told = Listed(self.source.name, self._workloads())
+        self._emit([self._told])
+        return True
 
     async def _served(self) -> None:
         """Return when the server knows the kind, as far as can be known without asking for it."""
@@ -146,6 +180,7 @@ class Reflector(Generic[E]):
             self._hear()
             items = _items(page)
             found.update(self.source.key(item) for item in items)
+            self._reach(items)
             children = await self._children(items)
             self._tell(
                 event
@@ -154,6 +189,8 @@ class Reflector(Generic[E]):
             )
             version = version_of(page)
         lost = [key for key in self._known if key not in found]
+        if lost or self._told is None or self._read_up_to is None:
+            self._read_up_to = number_of(version)  # when what is not there went is not known
         # They went at that version at the latest: what is made of several objects is as new as that.
         self._tell(event for key in lost for event in leave(self.source, key, self._known, version))
         await self._tell_others()
@@ -162,8 +199,11 @@ class Reflector(Generic[E]):
         self._emit([self._told])
         return version
 
-    async def _watch(self, version: str) -> bool:
-        """Watch, and send changes until the server ends the watch. Returns whether there was an event."""
+    async def _watch(self, version: str, until: int | None = None) -> bool:
+        """Watch, and send changes until the server ends the watch, or until that version was read.
+
+        Returns whether there was an event.
+        """
         query = {
             **self.source.query,
             "resourceVersion": version,
@@ -182,12 +222,25 @@ class Reflector(Generic[E]):
                 await self._take(batch)
                 progress = True
                 self._failures = 0
+                if until is not None and self._has_read(until):
+                    break
         return progress
+
+    def _has_read(self, version: int) -> bool:
+        return (number_of(self._version) or 0) >= version
+
+    def _reach(self, objects: Iterable[Object]) -> None:
+        """These objects are sent."""
+        if self._read_up_to is not None:
+            versions = (number_of(version_of(obj)) for obj in objects)
+            self._read_up_to = max(self._read_up_to, *(one or 0 for one in versions), 0)
 
     async def _take(self, batch: list[Object]) -> None:
         """Send a batch of watch events; those before a broken one also if it raises ApiError."""
         events: list[E] = []
         present = [entry.get("object") for entry in batch if entry.get("type") in ("ADDED", "MODIFIED")]
+        gone = [entry.get("object") for entry in batch if entry.get("type") == "DELETED"]
+        self._reach(obj for obj in (*present, *gone) if isinstance(obj, dict))
         children = await self._children([obj for obj in present if isinstance(obj, dict)])
         try:
             for entry in batch:

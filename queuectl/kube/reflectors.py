@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from random import Random
+from typing import NamedTuple
 
 from queuectl.core.model.events import Event
+from queuectl.core.model.workload import WorkloadId
 from queuectl.kube.definitions import Definitions
 from queuectl.kube.reflector import Reflector, Timings
 from queuectl.kube.session import Session
@@ -14,19 +16,39 @@ from queuectl.kube.sources import Source
 from queuectl.ports.cluster import KindState
 
 
+class LeaderState(NamedTuple):
+    """What a leader leaves to the next one."""
+
+    read_up_to: Mapping[str, int]
+    """By kind, the resourceVersion up to which it had read; empty: not known."""
+    unobserved: Set[WorkloadId]
+    """Workloads that it had and the next one has not observed."""
+
+
 class Reflectors:
-    def __init__(self, each: Sequence[Reflector[Event]], definitions: Definitions) -> None:
+    def __init__(self, session: Session, each: Sequence[Reflector[Event]], definitions: Definitions) -> None:
+        self._session = session
         self._each = each
         self._definitions = definitions
         self.sources = frozenset(reflector.source.name for reflector in each)
         """Each of them sends a `Listed`."""
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    async def run(self, former: LeaderState | None = None) -> None:
+        """Until cancelled. `former`: of the leader before; None: this process does not lead."""
+        read_up_to, unobserved = former or LeaderState({}, frozenset())
         async with asyncio.TaskGroup() as group:
             group.create_task(self._definitions.run())
             for reflector in self._each:
-                group.create_task(reflector.run(), name=f"reflect {reflector.source.name}")
+                name = reflector.source.name
+                run = reflector.run(read_up_to.get(name), unobserved)
+                group.create_task(run, name=f"reflect {name}")
+
+    def read_up_to(self) -> dict[str, int]:
+        """By source, the version up to which another process must have read it to know all that this one was
+        told, by watches and by answers to its own requests."""
+        answered = self._session.newest
+        each = ((one.source.name, one.read_up_to) for one in self._each)
+        return {name: max(at, answered.get(name, 0)) for name, at in each if at is not None}
 
     def ages(self) -> dict[str, float | None]:
         """Seconds since the server's last answer, by source; None: none yet."""
@@ -41,8 +63,13 @@ class Reflectors:
     def unread(self, *, leads: bool) -> list[str]:
         """Names of sources of which nothing is known yet; before it leads, without those that wait for the
         ledger."""
-        each = (one for one in self._each if not one.told and (leads or one.source.ready is None))
-        return sorted(one.source.name for one in each)
+        each = (one for one in self._each if leads or one.source.ready is None)
+        return sorted(one.source.name for one in each if not one.told)
+
+    @property
+    def early(self) -> frozenset[str]:
+        """Names of the sources that are read before it leads."""
+        return frozenset(one.source.name for one in self._each if one.source.ready is None)
 
     def kinds(self) -> dict[str, KindState]:
         """Kinds of jobs, by name."""
@@ -74,4 +101,4 @@ def reflectors(
     each = [
         Reflector(session, source, emit, spread, times, definitions.of(source.name)) for source in watched
     ]
-    return Reflectors(each, definitions)
+    return Reflectors(session, each, definitions)

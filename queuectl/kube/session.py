@@ -101,6 +101,8 @@ class Session:
         """Number of requests by method and status; status 0: no answer."""
         self.answered: Answered | None = None
         """Called for each answer, on the thread that uses this session."""
+        self.newest: dict[str, int] = {}
+        """The newest resourceVersion of an answered object, by kind."""
         self.heard_at = float("-inf")
         """When the last answer to any request came, by the clock of the loop."""
         self._date = ("", 0.0)
@@ -153,7 +155,11 @@ class Session:
             raise Unavailable(f"{request}: no answer in time") from error
         if response.status >= 300:
             raise from_answer(request, response.status, response.headers, content)
-        return _decoded(request, content)
+        answer = _decoded(request, content)
+        kind, version = answer.get("kind"), number_of((answer.get("metadata") or {}).get("resourceVersion"))
+        if isinstance(kind, str) and version is not None:
+            self.newest[kind] = max(version, self.newest.get(kind, 0))
+        return answer
 
     async def get(self, path: str, *, query: Mapping[str, str] | None = None) -> Object:
         """A consistent read."""
@@ -330,6 +336,12 @@ def _decoded(request: str, content: bytes) -> Object:
     if not isinstance(decoded, dict):
         raise Unavailable(f"{request}: an answer that is no object: {content[:80]!r}")
     return decoded
+
+
+def number_of(version: object) -> int | None:
+    """A resourceVersion as a number, which are ordered; None: it is none."""
+    digits = isinstance(version, str) and version.isascii() and version.isdigit() and len(version) < 20
+    return int(str(version)) if digits else None
 
 
 async def cluster_id(session: Session) -> str:

@@ -38,6 +38,7 @@ from queuectl.ledger.codec import (
     reason_from_json,
     reason_or_none,
 )
+from queuectl.ledger.pool import stream
 from queuectl.ledger.shared_rows import Shapes, StoredAttribution, attribution_of
 from queuectl.ports.reader import DecisionRow, EffectRow
 
@@ -131,15 +132,30 @@ def effect_row(row: Row[Any]) -> EffectRow:
     )
 
 
-async def open_workloads(connection: AsyncConnection, cluster: str) -> Sequence[StoredWorkload]:
-    """In the order of their arrival."""
+Loaded = dict[str, tuple[int, StoredWorkload]]
+"""Workloads by id, each with a hash of the values of its row."""
+
+
+async def open_workloads(
+    connection: AsyncConnection, cluster: str, loaded: Loaded
+) -> tuple[Sequence[StoredWorkload], Loaded]:
+    """In the order of their arrival. Those whose rows are as in `loaded` are the same objects."""
     query = (
         workloads_with_attempts()
         .where(t.workload.c.cluster_id == cluster, t.workload.c.open)
         .order_by(t.workload.c.arrival, t.workload.c.id)
     )
-    workloads = await stored_workloads(connection, query, Shapes(cluster))
-    return await with_attributions(connection, cluster, workloads, t.hold_line.c.open)
+    hashes: dict[str, int] = {}
+    new: list[Any] = []
+    async for found in stream(connection, query):
+        row = _row(found)
+        hashes[row.id] = hash(row)
+        if row.id not in loaded or loaded[row.id][0] != hashes[row.id]:
+            new.append(row)
+    made = {one.id: one for one in await _workloads_of(connection, new, Shapes(cluster))}
+    workloads = [made.get(WorkloadId(id)) or loaded[id][1] for id in hashes]
+    loaded = dict(zip(hashes, zip(hashes.values(), workloads, strict=True), strict=True))
+    return await with_attributions(connection, cluster, workloads, t.hold_line.c.open), loaded
 
 
 async def with_attributions(
@@ -175,6 +191,12 @@ async def stored_workloads(
     """The workloads of a query like `workloads_with_attempts`, in its order."""
     # SQLAlchemy looks up each attribute of its rows by name: 10 of the 16 µs that a workload costs here.
     rows = [_row(row) for row in await connection.execute(query)]
+    return await _workloads_of(connection, rows, shapes)
+
+
+async def _workloads_of(
+    connection: AsyncConnection, rows: Sequence[Any], shapes: Shapes
+) -> Sequence[StoredWorkload]:
     await shapes.read(connection, {row.shape for row in rows})
     parsed = Parsed()
     return [stored_workload(row, shapes, parsed) for row in rows]

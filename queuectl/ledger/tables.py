@@ -45,6 +45,8 @@ leadership = _table(
     Column("now", _Time),  # of the last commit; null before the first
     Column("holder", Text, nullable=False),
     Column("taken_at", _Time, nullable=False),
+    Column("read_up_to", JSONB),  # by kind, the resourceVersion that the leader had read when it stopped
+    Column("stopped_batch", BigInteger),  # the number of batches then; if it is another, read_up_to is void
 )
 
 installation = Table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -114,6 +114,12 @@ class Ledger(Protocol):
         Returns the sequence number of the first recorded decision (the next free one if there is none).
         Repeating the same `batch` stores nothing twice and returns the same number.
         Raises LostLeadership, LedgerRefused or LedgerUnavailable.
+        """
+
+    async def hand_over(self, epoch: int, read_up_to: Mapping[str, int]) -> None:
+        """The leader of this epoch has stopped: store up to which resourceVersion it has read each kind.
+
+        Void once anything is committed, and where another has taken the epoch. Raises LedgerUnavailable.
         """
 
 

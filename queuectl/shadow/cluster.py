@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -396,6 +396,9 @@ class MirroredLedger:
         )
         self._mirror.committed(plan)
         return first
+
+    async def hand_over(self, epoch: int, read_up_to: Mapping[str, int]) -> None:
+        """Nothing was written to the cluster."""
 
 
 def _state(found: _Object) -> str:

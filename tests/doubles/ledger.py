@@ -94,6 +94,8 @@ class MemoryStore:
     attributions: dict[str, StoredAttribution] = field(default_factory=dict)
     booked: dict[tuple[WorkloadId, int], Attribution | None] = field(default_factory=dict)
     """What each attempt is booked on."""
+    read_up_to: tuple[int, tuple[tuple[str, int], ...]] = (-1, ())
+    """What the leader had read when it stopped, with the number of the last batch then."""
     begun: dict[tuple[WorkloadId, int], datetime] = field(default_factory=dict)
     """When each attempt began to hold quota."""
     ended_holds: list[EndedHold] = field(default_factory=list)
@@ -203,7 +205,12 @@ class MemoryLedger:
             past_usage=self._past_usage(store.now, workloads),
             budget_sums=self._budget_sums(),
             budget_entries=tuple(one for *_, one in store.budget if self._is_open(one)),
+            read_up_to=store.read_up_to[1] if store.read_up_to[0] == store.batch else (),
         )
+
+    async def hand_over(self, epoch: int, read_up_to: Mapping[str, int]) -> None:
+        if epoch == self.store.epoch:
+            self.store.read_up_to = (self.store.batch, tuple(sorted(read_up_to.items())))
 
     def _is_open(self, entry: BudgetEntry) -> bool:
         known = self.store.workloads.get(WorkloadId(entry.workload))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
@@ -39,7 +39,8 @@ T = TypeVar("T")
 _TIMEOUT: Final = 10.0
 """Seconds after which the client of a transaction without an answer gives up."""
 TAKE_EPOCH: Final = "take_epoch"
-_WRITES: Final = (TAKE_EPOCH, "commit")
+HAND_OVER: Final = "hand_over"
+_WRITES: Final = (TAKE_EPOCH, "commit", HAND_OVER)
 _MOST_LOST: Final = 32
 """Transactions."""
 
@@ -69,6 +70,10 @@ class RecordedLedger(ReadableLedger):
         snapshot = await super().load()
         self._note(self.store.epoch, "load", snapshot, lambda ledger, _: ledger.load())
         return snapshot
+
+    async def hand_over(self, epoch: int, read_up_to: Mapping[str, int]) -> None:
+        await super().hand_over(epoch, read_up_to)
+        self._note(epoch, HAND_OVER, None, lambda ledger, there: ledger.hand_over(there, read_up_to))
 
     async def commit(
         self,
@@ -288,3 +293,9 @@ class WorldLedger:
 
         first, self._stored = await self._database.call(self._client, "commit", commit, batch)
         return first
+
+    async def hand_over(self, epoch: int, read_up_to: Mapping[str, int]) -> None:
+        async def hand_over() -> None:
+            await self._memory.hand_over(epoch, read_up_to)
+
+        await self._database.call(self._client, HAND_OVER, hand_over)

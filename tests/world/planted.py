@@ -61,6 +61,27 @@ BUGS: Final = (
         "return self._clock() -",
         "return True or self._clock() -",
     ),
+    PlantedBug(
+        "a standby leads with what it has read, however little that is",
+        _REFLECTOR + "_has_read",
+        ">= version",
+        ">= 0",
+        needs=("watches", "submit", "terminate"),
+    ),
+    PlantedBug(
+        "what was over before a standby knew it from the ledger is forgotten",
+        _REFLECTOR + "run",
+        "key in unobserved",
+        "False",
+        needs=("submit", "database", "kill"),
+    ),
+    PlantedBug(
+        "a standby keeps the attempts that the leader has retired",
+        "queuectl.core.committed_plans:follow",
+        "changed |= known.keys() - {one.id for one in after.workloads}",
+        "pass",
+        needs=("submit", "kill"),
+    ),
     # --- ledger
     PlantedBug(
         "a leader goes on where the database has lost its decisions",

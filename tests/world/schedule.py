@@ -62,6 +62,8 @@ _AIMED_WORKLOAD: Final = ("Job", 1, 1, 1000, 12, "high", 0, "")
 """It starts, and is there for long."""
 _SHARING, _AGAIN, _FAIR = 1 / 6, 1 / 4, 0.8
 """Shares of the schedules with a Cohort, of these of those that edit it, and of Cohorts that share fairly."""
+_HANDING_OVER: Final = 1 / 5
+"""Share of the schedules in which leaders are asked to stop, beside the other faults."""
 _IDLE: Final = 0.3
 """Share of the schedules in which GPUs are idle for long."""
 _GROUPS, _NEAR = 6, 3.0
@@ -121,7 +123,8 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     """The schedule of a seed: 14 to 26 steps of tenants and admins, none or up to 8 faults of one theme, and
     with them six faults that wait for a workload in a certain phase. Most seeds make an eighth of that. A
     fifth of the schedules have one more fault, of those that are rare (`_SOME_CELLS`), in a fifth nodes
-    fail, in a tenth a namespace is deleted, and in a sixth their cohort shares fairly.
+    fail, in a tenth a namespace is deleted, in a sixth their cohort shares fairly, and in a fifth leaders are
+    asked to stop.
 
     `needs`: verbs or arguments of steps, also with a phase, or with the seconds after which: `kill when
     admitted`, `kill after 9`. Beside the others there are six groups of steps (one in a short schedule) that
@@ -151,6 +154,7 @@ def schedule(seed: int, needs: Sequence[str] = ()) -> Schedule:
     if seed % 2 == 0:
         steps += _some(Random(f"namespaces {seed}"), seconds, _NAMESPACE_CELLS)
     steps += _sharing(Random(f"sharing {seed}"), seconds)
+    steps += _handing_over(Random(f"handing over {seed}"), seconds)
     return Schedule(seed, tuple(steps), tuple(range(len(steps))), seconds, kinds)
 
 
@@ -435,6 +439,13 @@ def _sharing(random: Random, seconds: float) -> Iterator[Step]:
             weight = random.choice(("0", "0.5", "2", "4"))
             at = random.uniform(0.0, seconds)
             yield Step(round(at, 1), "weight", (random.choice(list(TEAMS)), weight))
+
+
+def _handing_over(random: Random, seconds: float) -> Iterator[Step]:
+    """Leaders that are asked to stop: the next one lists nothing that it has read as far as they had."""
+    if random.random() < _HANDING_OVER:
+        for _ in range(random.choice((1, 2, 3))):
+            yield Step(round(random.uniform(0.0, seconds), 1), "terminate", ("leader",))
 
 
 def _aimed(random: Random, kind: str, phase: str, seconds: float) -> Iterator[Step]:

@@ -571,6 +571,8 @@ class LedgerSnapshot:
     """The nodes by name, as readers were told of them last. Empty for a controller, and of a past time."""
     capacities: tuple[FlavorCapacity, ...] = ()
     """What nodes had, by flavor, as history has it. Empty if it has nothing of then, and for a controller."""
+    read_up_to: tuple[tuple[str, int], ...] = ()
+    """(kind, resourceVersion) pairs: how far the leader that stored this had read when it stopped."""
 
 
 class Eviction(NamedTuple):

@@ -6,12 +6,12 @@ itself would take a sixth to a third less CPU, and would lose what the tables sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, cast, delete, func, select
+from sqlalchemy import BigInteger, Select, cast, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -32,7 +32,7 @@ from queuectl.ledger.arrays import CLOCK
 from queuectl.ledger.budget_rows import budget_sums, open_budget_entries
 from queuectl.ledger.history.past_usage import evictions, past_usage, preemptions
 from queuectl.ledger.pool import ledger_call, reading, storing
-from queuectl.ledger.rows import configs_in_force, effects_due, last_outcomes, open_workloads
+from queuectl.ledger.rows import Loaded, configs_in_force, effects_due, last_outcomes, open_workloads
 from queuectl.ledger.write.plan_rows import Beside, Fold
 from queuectl.ledger.write.transaction import Writing
 from queuectl.ports.ledger import LedgerPosition, LedgerRefused, LostLeadership
@@ -68,6 +68,8 @@ class PostgresLedger:
         """Ids of shapes that are known to be stored, with `queued_at` in `_month`."""
         self._stored_attributions: set[str] = set()
         """Ids of those that are known to be stored."""
+        self._loaded: Loaded = {}
+        """What was loaded last, until something is committed."""
         self._month = (0, 0)
         """Year and month of the last commit, in UTC."""
 
@@ -110,9 +112,11 @@ class PostgresLedger:
             stored = LedgerPosition(sequence, found.batches if found else 0)
             stored.check(self._stored)
             self._stored = stored
+            stopped = found is not None and found.stopped_batch == found.batches
             return LedgerSnapshot(
                 sequence=sequence,
                 now=now,
+                read_up_to=tuple(sorted(found.read_up_to.items())) if stopped else (),
                 workloads=tuple(await self._workloads(connection, sequence, now)),
                 configs=tuple(await configs_in_force(connection, self._cluster)),
                 effects=tuple(await effects_due(connection, self._cluster)),
@@ -126,7 +130,7 @@ class PostgresLedger:
     async def _workloads(
         self, connection: AsyncConnection, sequence: int, now: datetime | None
     ) -> Sequence[StoredWorkload]:
-        found = await open_workloads(connection, self._cluster)
+        found, self._loaded = await open_workloads(connection, self._cluster, self._loaded)
         if now is None:
             return found
         since = now - self._settings.preemptions_count_for
@@ -181,12 +185,21 @@ class PostgresLedger:
                 await writing.store(fold, epoch=epoch, cycle=plan.cycle)
                 await writing.tell_readers(for_readers, fence.batches)
         self._stored = LedgerPosition(fence.sequence, fence.batches)
+        self._loaded = {}
         self._stored_shapes.update(writing.new_shapes)
         self._stored_attributions |= writing.new_attributions
         for ids in (self._stored_shapes, self._stored_attributions):
             if len(ids) > _IDS_KEPT:
                 ids.clear()
         return first
+
+    @ledger_call
+    async def hand_over(self, epoch: int, read_up_to: Mapping[str, int]) -> None:
+        table = t.leadership
+        row = table.c.cluster_id == self._cluster, table.c.epoch == epoch, table.c.holder == self._holder
+        stopped = update(table).where(*row).values(read_up_to=dict(read_up_to), stopped_batch=table.c.batches)
+        async with self._pool.begin() as connection:
+            await connection.execute(stopped)
 
     def _shapes_in(self, month: datetime) -> set[str]:
         """Return the ids of the shapes that are known to be stored with `queued_at` in this month."""

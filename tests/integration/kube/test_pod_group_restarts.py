@@ -105,7 +105,7 @@ async def leading(site: Site, store: MemoryStore, writes: int | None = None) -> 
         engine=engine,
         observer=Metrics(),
         holder=f"controller-{store.epoch}",
-        restored=groups.restore,
+        restored=lambda snapshot, _: groups.restore(snapshot),
     )
     async with asyncio.TaskGroup() as tasks:
         running = [

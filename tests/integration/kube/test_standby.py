@@ -112,12 +112,55 @@ async def test_a_takeover_lists_again_and_reads_only_what_is_new(
             assert await standby is False
 
 
+@pytest.mark.asyncio
+async def test_who_takes_over_from_a_leader_that_has_stopped_lists_no_job_again(tmp_path: Path) -> None:
+    store = MemoryStore()
+
+    async with asyncio.timeout(60), SITES["in_process"](tmp_path) as site, asyncio.TaskGroup() as tasks:
+        await _furnish(site)
+
+        def process(name: str) -> tuple[Lists, Held, Startup, asyncio.Task[bool]]:
+            lists, lease, startup = Lists(site.session._transport, silent=False), Held(), Startup()
+            session = Session(lists, site.session._identity)
+            parts = ControllerParts(
+                key="cluster",
+                honoured=OWN,
+                ledger=MemoryLedger(lambda: datetime(2026, 11, 21, 10, tzinfo=UTC), store),
+                cluster=KubeCluster(session, KINDS.registry),
+                receiver=lambda emit: emit,
+                lease=lease,
+                holder=name,
+            )
+            leading = lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup)
+            return lists, lease, startup, tasks.create_task(leading)
+
+        _, held, first, leader = process("first")
+        held.free.set()
+        await _ready(first)
+        lists, lease, second, standby = process("second")
+        await _ready(second)
+        await site.job("before")
+        while await _waiting(site, number=1):
+            await asyncio.sleep(0)
+        await site.job("after")
+        first.stop(leader)
+        assert await leader is False
+        lease.free.set()
+        while await _waiting(site):
+            await asyncio.sleep(0)
+        await _ready(second)
+        assert lists.number == 1
+        assert store.read_up_to[1]
+        second.stop(standby)
+        assert await standby is False
+
+
 async def _ready(startup: Startup) -> None:
     while startup.unready() is not None:
         await asyncio.sleep(0)
 
 
-async def _waiting(site: Site) -> bool:
+async def _waiting(site: Site, number: int = 2) -> bool:
     items = (await site.session.get(jobs()))["items"]
-    assert len(items) == 2
+    assert len(items) == number
     return any(job["spec"]["suspend"] for job in items)

@@ -381,6 +381,36 @@ async def test_a_deposed_leader_stores_nothing(book: Book) -> None:
     assert (await book.ledger.load()).sequence == 1
 
 
+async def test_what_a_leader_had_read_when_it_stopped_is_known_until_the_next_commit(book: Book) -> None:
+    await book.write(enqueue("one"))
+    await book.ledger.hand_over(book.epoch, {"Job": 7, "Cohort": 5})
+    new = book.another()
+    book.epoch, book.ledger = await new.take_epoch("second"), new
+    assert (await new.load()).read_up_to == (("Cohort", 5), ("Job", 7))
+    await book.write(enqueue("two"))
+    assert (await new.load()).read_up_to == ()
+
+
+async def test_a_deposed_leader_hands_nothing_over(book: Book) -> None:
+    await book.another().take_epoch("second")
+    await book.ledger.hand_over(book.epoch, {"Job": 7})
+    assert (await book.ledger.load()).read_up_to == ()
+
+
+async def test_who_reads_the_ledger_again_makes_values_of_new_rows_alone(book: Book) -> None:
+    await book.write(enqueue("one"), enqueue("two"))
+    standby = book.another()
+    first = {stored.id: stored for stored in (await standby.load()).workloads}
+    await book.write(admit("one", 1, now=await book.now()), keep("two"))
+    await book.write(enqueue("three"))
+    second = {stored.id: stored for stored in (await standby.load()).workloads}
+    assert second == {stored.id: stored for stored in (await book.another().load()).workloads}
+    third = await standby.load()
+    assert first.keys() < second.keys()
+    assert all(stored is second[stored.id] for stored in third.workloads if stored.attempt is None)
+    assert second[wid("one")].attempt is not None
+
+
 async def test_the_past_attempts_of_a_workload_are_read_back_as_they_were_written(book: Book) -> None:
     await book.write(enqueue("one"), admit("one", now=await book.now()))
     assert (await book.one("one")).past == NO_PAST_ATTEMPTS

@@ -128,6 +128,7 @@ async def _check(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
     pool = create_pool(url)
     try:
         ledger = PostgresLedger(pool, cluster)
+        standby = PostgresLedger(pool, cluster)
         past = LedgerPast(pool, cluster, lambda _: SchedulingConfiguration())
         states: list[LedgerSnapshot] = []
         lives_then: list[PastLives | None] = [None]
@@ -142,6 +143,7 @@ async def _check(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
             ]
             assert outcomes[0] == outcomes[1]
             states.append(await memory.load())
+            assert number % 2 or await standby.load() == states[-1]
             if number % 4 == 1:
                 lives_then.append(await past.past_lives(since=START, known=lives_then[-1]))
         assert await ledger.load() == states[-1]

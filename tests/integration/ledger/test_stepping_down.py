@@ -153,7 +153,7 @@ class Plant:
             await held.acquire()
             self.jobs.emit = controller.emit
             controller.emit(self.site.listed())
-            await lead(held, controller)
+            await lead(held, controller, dict)
             assert controller.stepped_down
             assert not controller.leads
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan, PodOwnerToRead, PodsToCount
@@ -86,6 +86,9 @@ class CrashingLedger:
 
     async def load(self) -> LedgerSnapshot:
         return await self._inner.load()
+
+    async def hand_over(self, epoch: int, read_up_to: Mapping[str, int]) -> None:
+        await self._inner.hand_over(epoch, read_up_to)
 
     async def outcomes(
         self, names: Sequence[NamedWorkload]

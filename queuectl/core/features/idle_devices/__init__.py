@@ -63,7 +63,10 @@ class IdleDevices(Feature):
             if use is not None:
                 self.active = True
                 unknown = _unknown(use.finding.devices)
-                self._found.setdefault(entry.id, DeviceUseFound(entry.id, use.attempt, unknown, at, _LAST))
+                known = self._found.get(entry.id)
+                if known is None or known.until == _LAST:  # else this process has found it
+                    self._found[entry.id] = DeviceUseFound(entry.id, use.attempt, unknown, at, _LAST)
+                    self._to_refresh[entry.id] = None
                 self._note(entry)
 
     def observe(self, event: Event, affected: AffectedObjects) -> None:
