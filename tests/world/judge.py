@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from tests.world.actions import Actions
     from tests.world.world import World
 
+_STATUSES_WRITTEN: Final = 10.0
+"""Seconds after a takeover in which the statuses of all queues are written."""
 _STILL, _STILL_AFTER_FAULTS = 15.0, 40.0
 """Seconds without a write: longer than pods take to end; than every backoff."""
 _STILL_UNDONE: Final = 2 * (TO_FAIL + 40.0)
@@ -124,9 +126,12 @@ class Judge:
         return bool(self._world.memory.store.effects or self._evicting())
 
     async def _rests(self, when: str, *, first: bool) -> bool:
-        """Wait until nothing is written any more. Returns whether that happened."""
+        """Wait until nothing is written any more. Returns whether that happened.
+
+        A leader that has just taken over may write statuses later than decisions.
+        """
         world = self._world
-        begun = world.loop.time()
+        begun = led_from = world.loop.time()
         from_time = world.silent_since + _AFTER_SILENCE
         forged = self._actions.forged if first else []
         while world.loop.time() - begun < _RESTS:
@@ -136,7 +141,9 @@ class Judge:
                 await self._actions.end_fights(self._evicting())
             still = _STILL_UNDONE if self._undone() else self._still() if first else _STILL
             since = max(world.last_write, begun)
-            if world.leads and world.loop.time() >= max(since + still, from_time):
+            if not world.leads:
+                led_from = world.loop.time()
+            elif world.loop.time() >= max(since + still, led_from + _STATUSES_WRITTEN, from_time):
                 world.say(f"at rest {since - begun:.0f} s {when}")
                 return True
         self._violated(f"{when}: writes do not end within {_RESTS:g} s")
