@@ -20,7 +20,7 @@ from typing import Final
 
 import aiohttp
 
-from benchmarks.machine import scratch
+from benchmarks.machine import cpu_seconds, memory, scratch
 from benchmarks.objects import gang_job, separate_queues
 from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, median
@@ -35,6 +35,8 @@ _FULL: Final = [f"full-{number:03}" for number in range(200)]
 """Namespaces, each with a queue: with room for all, and with quota for one Job."""
 _EVERY: Final = 0.2
 _AT_ONCE: Final = 12
+_WATCHED: Final = 60.0
+"""Seconds in which the standby's CPU is measured."""
 _LEASE: Final = "queuectl-system/queuectl-controller"
 _LEADS: Final = "leading with epoch"
 _PROBES: Final = re.compile(r"metrics and probes at (\S+)")
@@ -74,6 +76,18 @@ class _Pair:
         self.standby = await self.place.controller(name=name, lease=_LEASE)
         await _ready(self.standby)
 
+    async def costs(self, seconds: float) -> tuple[Figure, ...]:
+        """Of the standby beside the leader, while nothing ends: CPU for so long, and memory at its height."""
+        both = self.standby.pid, self.leader.pid
+        before = [cpu_seconds(pid) for pid in both]
+        await asyncio.sleep(seconds)
+        cpu = [(cpu_seconds(pid) - was) / seconds * 1000 for pid, was in zip(both, before, strict=True)]
+        most = [memory(pid)[1] / 1e6 for pid in both]
+        return (
+            Figure(name="CPU of a standby", value=cpu[0], unit="ms/s", ceiling=cpu[1], bound="the leader"),
+            Figure(name="memory of a standby", value=most[0], unit="MB", ceiling=most[1], bound="the leader"),
+        )
+
     async def end_leader(self, how: signal.Signals, name: str) -> float:
         """Seconds from the last effect of the leader to the first decision of the other one."""
         epoch, before = await self.place.ask(_EPOCH), await self.place.ask(_EFFECTS)
@@ -110,10 +124,10 @@ class _Pair:
 
 
 def run(scale: int = 1) -> Report:
-    return asyncio.run(_run(max(len(_FULL), WAITING // scale), max(2, TIMES // scale)))
+    return asyncio.run(_run(max(len(_FULL), WAITING // scale), max(2, TIMES // scale), scale))
 
 
-async def _run(waiting: int, times: int) -> Report:
+async def _run(waiting: int, times: int, scale: int) -> Report:
     ways: dict[str, list[float]] = {"SIGKILL": [], "SIGTERM": [], "Postgres": []}
     with scratch() as folder:
         async with site(folder, separate_queues({_OPEN: 1_000_000, **dict.fromkeys(_FULL, 1)})) as place:
@@ -122,6 +136,8 @@ async def _run(waiting: int, times: int) -> Report:
                 await _fill(place, waiting + len(_FULL), done)
             await until(lambda: _all_wait(place, waiting), seconds=900)
             await pair.add("second")
+            async with _stream(place):
+                costs = await pair.costs(max(2.0, _WATCHED / scale))
             with bar("failover: kills", len(ways) * times) as done:
                 async with _stream(place):
                     for number in range(times):
@@ -130,7 +146,7 @@ async def _run(waiting: int, times: int) -> Report:
                         ways["Postgres"].append(await pair.end_postgres())
                         done(len(ways) * (number + 1))
             assert await place.ask(_TWICE) == 0, "a workload was admitted twice"
-    return _report(ways)
+    return _report(ways, costs)
 
 
 async def _ready(standby: ChildProcess) -> None:
@@ -193,14 +209,14 @@ async def _stream(place: Site) -> AsyncIterator[None]:
         task.cancel()
 
 
-def _report(ways: dict[str, list[float]]) -> Report:
+def _report(ways: dict[str, list[float]], costs: tuple[Figure, ...]) -> Report:
     names = {
         "SIGKILL": "from the last effect of a leader that is killed to the first decision of the next one",
         "SIGTERM": "the same, of a leader that is asked to stop",
         "Postgres": "from the return of Postgres, which was killed, to the next commit",
     }
     goals = {"SIGKILL": 25.0, "SIGTERM": 3.0, "Postgres": 5.0}
-    figures = []
+    figures = list(costs)
     for way, found in ways.items():
         text = f"{names[way]}; the longest of {len(found)}"
         figures.append(Figure(name=text, value=max(found), unit="s", goal=Goal("value", "most", goals[way])))
