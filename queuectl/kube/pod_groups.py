@@ -33,6 +33,7 @@ from queuectl.kinds.reserved_keys import GROUP_LABEL
 from queuectl.kinds.stop_annotations import keeps_place
 from queuectl.kinds.workloads import observe
 from queuectl.kube.places import PodPlaces
+from queuectl.kube.session import number_of
 
 _log: Final = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class PodGroups:
         if key is not None:
             group = self._groups[key]
             del group.members[uid]
-            group.version = max(group.version, _number(version))
+            group.version = max(group.version, number_of(version) or 0)
             self._changed[key] = None
         return _NO_EVENTS
 
@@ -144,7 +145,7 @@ class PodGroups:
     def forget_owner(self, owner: GroupOwner, key: object, version: str) -> list[Event]:
         """The object of this `owner_key` is gone."""
         for one in [one for one in self._owners if one[0] == owner.kind and one[1:] == key]:
-            self._owner(one, None, _number(version))
+            self._owner(one, None, number_of(version) or 0)
         return _NO_EVENTS
 
     def _owner(self, key: tuple[str, *_Key], found: OwnerOfGroup | None, version: int) -> list[Event]:
@@ -235,10 +236,6 @@ def owner_key(obj: Json) -> tuple[str, str]:
     """Namespace and name of an object that makes pods of groups."""
     metadata = obj["metadata"]
     return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0
 
 
 def _key(obj: Json) -> _Key:

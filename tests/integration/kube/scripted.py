@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from queuectl.core.model.events import Event
+from queuectl.core.model.events import Event, Listed, WorkloadGone, WorkloadObserved
 from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Deadlines, Session
@@ -145,6 +145,19 @@ class Watching:
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def told(seen: Watching) -> list[str]:
+    """Events in order: `a@1` seen at that version, `-a` gone, `[a b]` all listed."""
+    found = []
+    for event in seen.events:
+        if isinstance(event, WorkloadObserved):
+            found.append(f"{event.workload.id}@{event.observation.resource_version}")
+        elif isinstance(event, WorkloadGone):
+            found.append(f"-{event.workload}")
+        elif isinstance(event, Listed):
+            found.append("absent" if event.workloads is None else f"[{' '.join(sorted(event.workloads))}]")
+    return found
 
 
 def source(name: str) -> Source[Event]:

@@ -29,29 +29,16 @@ from queuectl.kube.transport import HttpTransport
 from tests.integration.kube.scripted import (
     QUICK,
     Scripted,
-    Watching,
     bookmark,
     gone,
     job,
     line,
     source,
+    told,
     watching,
 )
 from tests.integration.kube.sites import CRDS, PYTORCH_CRD, SITES, Site, pytorch_job, pytorch_jobs
 from tests.job_kinds import JOB_KINDS
-
-
-def _told(seen: Watching) -> list[str]:
-    """Events in order: `a@1` seen at that version, `-a` gone, `[a b]` all listed."""
-    told = []
-    for event in seen.events:
-        if isinstance(event, WorkloadObserved):
-            told.append(f"{event.workload.id}@{event.observation.resource_version}")
-        elif isinstance(event, WorkloadGone):
-            told.append(f"-{event.workload}")
-        elif isinstance(event, Listed):
-            told.append("absent" if event.workloads is None else f"[{' '.join(sorted(event.workloads))}]")
-    return told
 
 
 async def test_a_list_in_pages_then_a_watch_from_its_version() -> None:
@@ -62,8 +49,8 @@ async def test_a_list_in_pages_then_a_watch_from_its_version() -> None:
         line("MODIFIED", job("a", 6)), line("ADDED", job("c", 7)), line("DELETED", job("b", 8)), stay=True
     )
     async with watching(script) as seen:
-        await seen.until(lambda: "-b" in _told(seen))
-        assert _told(seen) == ["a@1", "b@2", "[a b]", "a@6", "c@7", "-b"]
+        await seen.until(lambda: "-b" in told(seen))
+        assert told(seen) == ["a@1", "b@2", "[a b]", "a@6", "c@7", "-b"]
     assert script.asked[0]["labelSelector"] == "queuectl.dev/queue-name"
     assert "resourceVersion" not in script.asked[0]
     assert script.asked[1]["continue"] == "token"
@@ -134,7 +121,7 @@ async def test_410_inside_a_watch_lists_again_and_finds_a_lost_delete() -> None:
     script.listing(9, job("a", 6), job("c", 8))
     async with watching(script) as seen:
         await seen.until(lambda: script.watched == ["5", "9"])
-        assert _told(seen) == ["a@1", "b@2", "[a b]", "a@6", "c@8", "-b", "[a c]"]
+        assert told(seen) == ["a@1", "b@2", "[a b]", "a@6", "c@8", "-b", "[a c]"]
 
 
 async def test_410_as_the_answer_to_a_watch_lists_again() -> None:
@@ -153,7 +140,7 @@ async def test_a_page_token_that_expired_starts_the_list_again() -> None:
     script.listing(6, job("a", 1), job("b", 2))
     async with watching(script) as seen:
         await seen.until(lambda: script.watched == ["6"])
-        assert _told(seen) == ["a@1", "b@2", "[a b]"]
+        assert told(seen) == ["a@1", "b@2", "[a b]"]
 
 
 async def test_an_empty_list_is_sent_as_it_is() -> None:
@@ -162,8 +149,8 @@ async def test_an_empty_list_is_sent_as_it_is() -> None:
     script.watch(gone())
     script.listing(6)
     async with watching(script) as seen:
-        await seen.until(lambda: "[]" in _told(seen))
-        assert _told(seen) == ["a@1", "[a]", "-a", "[]"]
+        await seen.until(lambda: "[]" in told(seen))
+        assert told(seen) == ["a@1", "[a]", "-a", "[]"]
 
 
 async def test_a_line_cut_off_by_the_end_is_requested_again() -> None:
@@ -172,8 +159,8 @@ async def test_a_line_cut_off_by_the_end_is_requested_again() -> None:
     script.watch(line("ADDED", job("a", 6)) + line("ADDED", job("b", 7))[:40])
     script.watch(line("ADDED", job("b", 7)), stay=True)
     async with watching(script) as seen:
-        await seen.until(lambda: "b@7" in _told(seen))
-        assert _told(seen) == ["[]", "a@6", "b@7"]
+        await seen.until(lambda: "b@7" in told(seen))
+        assert told(seen) == ["[]", "a@6", "b@7"]
     assert script.watched == ["5", "6"]
     assert script.listed == 1
 
@@ -184,8 +171,8 @@ async def test_events_split_over_chunks_are_joined() -> None:
     text = b"".join(line("ADDED", job(name, 6)) for name in "abc") + b"\n"
     script.watch(*(text[i : i + 7] for i in range(0, len(text), 7)), stay=True)
     async with watching(script) as seen:
-        await seen.until(lambda: "c@6" in _told(seen))
-        assert _told(seen) == ["[]", "a@6", "b@6", "c@6"]
+        await seen.until(lambda: "c@6" in told(seen))
+        assert told(seen) == ["[]", "a@6", "b@6", "c@6"]
 
 
 async def test_an_object_that_triggers_a_bug_does_not_stop_the_watch() -> None:
@@ -199,9 +186,9 @@ async def test_an_object_that_triggers_a_bug_does_not_stop_the_watch() -> None:
     script.listing(5, job("a", 1), job("b", 2))
     script.watch(line("MODIFIED", job("a", 6)), line("MODIFIED", job("b", 7)), stay=True)
     async with watching(script, replace(of_jobs, seen=broken)) as seen:
-        await seen.until(lambda: "b@7" in _told(seen))
+        await seen.until(lambda: "b@7" in told(seen))
         # It exists, whatever its content: no event says that it is gone.
-        assert _told(seen) == ["b@2", "[a b]", "b@7"]
+        assert told(seen) == ["b@2", "[a b]", "b@7"]
 
 
 async def test_an_event_of_five_megabytes_is_one_event() -> None:
@@ -211,7 +198,7 @@ async def test_an_event_of_five_megabytes_is_one_event() -> None:
     large["metadata"]["annotations"] = {"notes": "x" * 5_000_000}
     script.watch(line("ADDED", large), stay=True)
     async with watching(script) as seen:
-        await seen.until(lambda: "large@6" in _told(seen))
+        await seen.until(lambda: "large@6" in told(seen))
 
 
 async def test_invalid_events_are_dropped() -> None:
@@ -221,7 +208,7 @@ async def test_invalid_events_are_dropped() -> None:
         script.watch(line("ADDED", job("a", 6)) + broken)
     async with watching(script) as seen:
         await seen.until(lambda: len(script.watched) >= 5)
-        assert {told for told in _told(seen) if "@" in told} == {"a@6"}
+        assert {told for told in told(seen) if "@" in told} == {"a@6"}
 
 
 async def test_a_silent_watch_counts_as_dead() -> None:
@@ -275,7 +262,7 @@ async def test_a_kind_that_is_not_installed_is_logged_once_and_watched_when_it_a
     script.listing(5, job("a", 1))
     async with watching(script) as seen:
         await seen.until(lambda: bool(script.watched))
-        assert _told(seen) == ["absent", "a@1", "[a]"]
+        assert told(seen) == ["absent", "a@1", "[a]"]
 
 
 async def test_a_removed_kind_is_no_deletion_of_its_objects() -> None:
@@ -284,11 +271,11 @@ async def test_a_removed_kind_is_no_deletion_of_its_objects() -> None:
     script.watches.append(404)
     script.refuse(404)
     async with watching(script) as seen:
-        await seen.until(lambda: "absent" in _told(seen))
-        assert _told(seen) == ["a@1", "[a]", "absent"]
+        await seen.until(lambda: "absent" in told(seen))
+        assert told(seen) == ["a@1", "[a]", "absent"]
         script.listing(7)
-        await seen.until(lambda: "[]" in _told(seen))
-        assert _told(seen)[3:] == ["-a", "[]"]
+        await seen.until(lambda: "[]" in told(seen))
+        assert told(seen)[3:] == ["-a", "[]"]
 
 
 async def test_a_lost_delete_is_found_by_the_periodic_list() -> None:
@@ -297,7 +284,7 @@ async def test_a_lost_delete_is_found_by_the_periodic_list() -> None:
     script.watch(bookmark(6))
     script.listing(7)
     async with watching(script, timings=replace(QUICK, relist=0.0)) as seen:
-        await seen.until(lambda: "-a" in _told(seen))
+        await seen.until(lambda: "-a" in told(seen))
         (gone,) = (event for event in seen.events if isinstance(event, WorkloadGone))
         assert gone.resource_version == "7"  # at the latest
 

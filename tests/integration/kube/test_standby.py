@@ -82,18 +82,8 @@ async def test_a_takeover_lists_again_and_reads_only_what_is_new(
     async with asyncio.timeout(60), SITES["in_process"](tmp_path) as site:
         await _furnish(site)
         await site.job("before")
-        lists, lease, startup = Lists(site.session._transport, silent), Held(), Startup()
-        session = Session(lists, site.session._identity)
-        parts = ControllerParts(
-            key="cluster",
-            honoured=OWN,
-            ledger=MemoryLedger(lambda: datetime(2026, 11, 21, 10, tzinfo=UTC), MemoryStore()),
-            cluster=KubeCluster(session, KINDS.registry),
-            receiver=lambda emit: emit,
-            lease=lease,
-        )
         async with asyncio.TaskGroup() as tasks:
-            standby = tasks.create_task(lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup))
+            lists, lease, startup, standby = _process(site, tasks, MemoryStore(), silent=silent)
             assert startup.unready() is not None
             await _ready(startup)
             assert (startup.stands_by, lists.number) == (True, 1)
@@ -119,25 +109,10 @@ async def test_who_takes_over_from_a_leader_that_has_stopped_lists_no_job_again(
     async with asyncio.timeout(60), SITES["in_process"](tmp_path) as site, asyncio.TaskGroup() as tasks:
         await _furnish(site)
 
-        def process(name: str) -> tuple[Lists, Held, Startup, asyncio.Task[bool]]:
-            lists, lease, startup = Lists(site.session._transport, silent=False), Held(), Startup()
-            session = Session(lists, site.session._identity)
-            parts = ControllerParts(
-                key="cluster",
-                honoured=OWN,
-                ledger=MemoryLedger(lambda: datetime(2026, 11, 21, 10, tzinfo=UTC), store),
-                cluster=KubeCluster(session, KINDS.registry),
-                receiver=lambda emit: emit,
-                lease=lease,
-                holder=name,
-            )
-            leading = lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup)
-            return lists, lease, startup, tasks.create_task(leading)
-
-        _, held, first, leader = process("first")
+        _, held, first, leader = _process(site, tasks, store)
         held.free.set()
         await _ready(first)
-        lists, lease, second, standby = process("second")
+        lists, lease, second, standby = _process(site, tasks, store)
         await _ready(second)
         await site.job("before")
         while await _waiting(site, number=1):
@@ -153,6 +128,24 @@ async def test_who_takes_over_from_a_leader_that_has_stopped_lists_no_job_again(
         assert store.read_up_to[1]
         second.stop(standby)
         assert await standby is False
+
+
+def _process(
+    site: Site, tasks: asyncio.TaskGroup, store: MemoryStore, *, silent: bool = False
+) -> tuple[Lists, Held, Startup, asyncio.Task[bool]]:
+    """A controller that waits for a Lease."""
+    lists, lease, startup = Lists(site.session._transport, silent), Held(), Startup()
+    session = Session(lists, site.session._identity)
+    parts = ControllerParts(
+        key="cluster",
+        honoured=OWN,
+        ledger=MemoryLedger(lambda: datetime(2026, 11, 21, 10, tzinfo=UTC), store),
+        cluster=KubeCluster(session, KINDS.registry),
+        receiver=lambda emit: emit,
+        lease=lease,
+    )
+    leading = lead_once(SETTINGS, KINDS, parts, session, Metrics(), startup)
+    return lists, lease, startup, tasks.create_task(leading)
 
 
 async def _ready(startup: Startup) -> None:

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
 
-from queuectl.core.model.events import Listed, WorkloadGone, WorkloadObserved
+from queuectl.core.model.events import Listed
 from queuectl.core.model.workload import WorkloadId
+from queuectl.kube.reflector import Timings
 from queuectl.kube.reflectors import LeaderState, reflectors
 from queuectl.kube.session import Deadlines, Session
 from queuectl.kube.transport import HttpTransport
-from tests.integration.kube.scripted import QUICK, Scripted, Watching, bookmark, job, line, source
+from tests.integration.kube.scripted import QUICK, Scripted, Watching, bookmark, job, line, source, told
 
 NOTHING = frozenset[WorkloadId]()
 FOR_LONG = replace(QUICK, catch_up=60.0)
@@ -48,20 +49,8 @@ class Standby(Watching):
         await asyncio.wait([self.task])
 
 
-def told(seen: Watching) -> list[str]:
-    found = []
-    for event in seen.events:
-        if isinstance(event, WorkloadObserved):
-            found.append(f"{event.workload.id}@{event.observation.resource_version}")
-        elif isinstance(event, WorkloadGone):
-            found.append(f"-{event.workload}")
-        elif isinstance(event, Listed):
-            found.append(f"[{' '.join(sorted(event.workloads or ()))}]")
-    return found
-
-
 @asynccontextmanager
-async def standing_by(script: Scripted, timings: object = FOR_LONG) -> AsyncIterator[Standby]:
+async def standing_by(script: Scripted, timings: Timings = FOR_LONG) -> AsyncIterator[Standby]:
     async with script.serve() as url, asyncio.TaskGroup() as group:
         standby = Standby(group)
         standby.session = Session(HttpTransport(url), None, deadlines=Deadlines(unary=2, page=2))
@@ -70,7 +59,7 @@ async def standing_by(script: Scripted, timings: object = FOR_LONG) -> AsyncIter
             standby.events.extend,
             [source("Job")],
             random=Random(1),
-            timings=timings,  # type: ignore[arg-type]
+            timings=timings,
         )
         try:
             await standby.read()
